@@ -661,7 +661,7 @@ def test_migrating_is_a_step_of_its_own(shell: Shell, stack: Stack) -> None:
 
 
 def test_an_artifact_is_read_by_readers_of_its_thread(shell: Shell, stack: Stack, tmp_path: Path) -> None:
-    """`artifact` is raw in pipes and files, escaped on terminals, and limited to what the thread's log refers to."""
+    """`artifact` is raw in pipes and files, and limited to what the thread's log refers to."""
     shell.variables["DATABASE_URL"] = stack.database_url
     assert shell("start", "dump", "--thread", "dump", "--wait").code == 0
     assert shell("start", "quick", "--thread", "no-dump", "--wait").code == 0
@@ -683,14 +683,14 @@ def test_an_artifact_is_read_by_readers_of_its_thread(shell: Shell, stack: Stack
     elsewhere, nonsense = shell.all(("artifact", "no-dump", address), ("artifact", "dump", "sha256:../../etc/passwd"))
     assert (elsewhere.code, elsewhere.out, nonsense.code) == (3, "", 3)
     assert "refers to no artifact" in elsewhere.err
-    shown = shown_on_terminal(shell, "artifact", "dump", address)
-    assert b"\x1b" not in shown
-    assert b"\\x1b[2J" in shown
 
 
 @pytest.mark.extended
-def test_an_image_is_never_written_to_a_terminal(shell: Shell, stack: Stack, tmp_path: Path) -> None:
-    """An image that was too large for a result is an artifact of the thread, and is never written to a terminal."""
+def test_artifacts_cannot_act_on_a_terminal(shell: Shell, stack: Stack, tmp_path: Path) -> None:
+    """An image that was too large for a result is an artifact of the thread, and is never written to a terminal.
+
+    Text is escaped there.
+    """
     shell.variables["DATABASE_URL"] = stack.database_url
     assert shell("start", "paint", "--thread", "paint", "--wait").code == 0
     (address,) = re.findall(r"it is the artifact (sha256:[0-9a-f]{64})", shell("log", "paint", "--json").out)
@@ -701,6 +701,11 @@ def test_an_image_is_never_written_to_a_terminal(shell: Shell, stack: Stack, tmp
     file = tmp_path / "it.png"
     assert shell("artifact", "paint", address, "--output", str(file)).code == 0
     assert file.read_bytes() == PICTURE
+    assert shell("start", "dump", "--thread", "dumped", "--wait").code == 0
+    (address,) = [event["artifact"] for event in shell("log", "dumped", "--json").lines if event.get("artifact")]
+    shown = shown_on_terminal(shell, "artifact", "dumped", address)
+    assert b"\x1b" not in shown
+    assert b"\\x1b[2J" in shown
 
 
 def shown_on_terminal(shell: Shell, *words: str) -> bytes:
@@ -1194,6 +1199,7 @@ def test_help_and_usage_errors_load_nothing_heavy(nowhere: Shell, words: tuple[s
     assert ran.stderr.splitlines()[-1].split() == []
 
 
+@pytest.mark.extended
 def test_no_verb_loads_the_llm_client() -> None:
     """A verb that reads threads imports neither the LLM's client nor the activities."""
     code = (

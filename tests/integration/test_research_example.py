@@ -174,6 +174,7 @@ def wrong(ending: Ending) -> set[str]:
     return {row.fact for row in rows(ending) if not row.right}
 
 
+@pytest.mark.extended
 async def test_the_tree_answers_a_narrowed_question() -> None:
     """Sub-agents, an event, a night, an extension, a review and an approval yield one report without the brokers.
 

@@ -247,7 +247,8 @@ broken = Catalog(agents=[Agent(name="a", instructions="")], resources=[one, two]
 """
 
 
-@pytest.mark.parametrize(("name", "code"), [("catalog", 0), pytest.param("broken", 2, marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize(("name", "code"), [("catalog", 0), ("broken", 2)])
 async def test_a_worker_process_closes_its_resources(name: str, code: int, stack: Stack, tmp_path: Path) -> None:
     """After SIGTERM it closes them and exits with 0; a resource that cannot be opened exits with 2 and a message."""
     await migrate(stack.database_url)

@@ -81,6 +81,7 @@ async def test_calls_and_effects_are_listed() -> None:
             await run.approve("1")
 
 
+@pytest.mark.extended
 async def test_memories_last_for_the_block() -> None:
     """A later thread of the same block recalls what an earlier one remembered; the next block starts empty."""
     replies = [call("remember", text="Invoices are sent on Mondays."), say("Noted.")]
@@ -93,6 +94,7 @@ async def test_memories_last_for_the_block() -> None:
             assert recalled.text.count("sent on Mondays") == 1
 
 
+@pytest.mark.extended
 async def test_the_catalogs_own_stores_are_not_used(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A catalog with stores of its own runs with in-memory stores: a test cannot write to production stores."""
     folder = tmp_path_factory.mktemp("production")

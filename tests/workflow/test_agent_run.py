@@ -1,4 +1,4 @@
-"""AgentRunWorkflow on a real server, in the strict sandbox, with real activities and a scripted LLM."""
+"""AgentRunWorkflow on a real server, with real activities and a scripted LLM; its log also in the strict sandbox."""
 
 import asyncio
 import json
@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError, WorkflowUpdateStage
 from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.worker import Replayer
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from holdfast import Agent, Catalog, Effect, Limits, Policy, ToolContext, allow, deny, tool
 from holdfast.cli.screens.event_lines import event_summary
 from holdfast.core.llm.blocks import ImageBlock, TextBlock
 from holdfast.core.log.event_log import event_json, first_altered
 from holdfast.core.log.events import ToolCallFinished
+from holdfast.core.temporal.converter import data_converter
 from holdfast.core.temporal.history_reader import read_events
 from holdfast.testing import (
     Conversation,
@@ -30,6 +33,7 @@ from holdfast.testing import (
     steps,
     together,
 )
+from holdfast.workflows.agent_run import AgentRunWorkflow
 from tests.support.rig import StartRig, answer_of, check_thread, events_of, eventually, status_of
 
 
@@ -99,7 +103,6 @@ async def test_each_request_begins_with_the_bytes_of_the_one_before(rig: StartRi
             assert later.startswith(earlier[:-2])
 
 
-@pytest.mark.extended
 async def test_no_activity_input_carries_the_transcript(rig: StartRig) -> None:
     """I1: every message is in history once; the LLM call's input stays a few hundred bytes at any step."""
     async with rig(catalog(), steps([call("look", at=f"{n:0>500}") for n in range(12)] + [say("done")])) as r:
@@ -183,16 +186,15 @@ async def test_messages_of_any_shape_do_no_harm(rig: StartRig) -> None:
         assert read_events((await run.fetch_history()).events) == await events_of(run)
 
 
-@pytest.mark.sandbox
 async def test_the_log_is_the_same_on_every_replay(rig: StartRig) -> None:
-    """Another worker replays the run, in Temporal's sandbox, to the same events: positions, times, digests."""
+    """Another worker replays the run to the same events: positions, times, digests. It replays in the sandbox, too."""
     script = steps([together(call("look", at="a"), call("pay", amount=1), call("pay", amount=2)), say("done")])
     async with rig(catalog(), script) as r:
         run = await r.start()
         await status_of(run, "waiting_approval")
         # A task of one kind is running when a message of the other kind arrives.
         rejected: list[Any] = []
-        for _ in range(12):
+        for _ in range(4):
             update = asyncio.create_task(run.execute_update("no_such_update"))
             await asyncio.gather(*(run.signal("approve", {"request": "9"}) for _ in range(3)))
             rejected += await asyncio.gather(update, return_exceptions=True)
@@ -203,6 +205,17 @@ async def test_the_log_is_the_same_on_every_replay(rig: StartRig) -> None:
         assert await run.query("log", 0, result_type=bytes) == before
         await run.signal("approve", {"request": "1", "by": "alice"})
         await run.result()
+    replayer = Replayer(
+        workflows=[AgentRunWorkflow], data_converter=data_converter, workflow_runner=Sandbox(), debug_mode=True
+    )
+    await replayer.replay_workflow(await run.fetch_history())
+
+
+class Sandbox(SandboxedWorkflowRunner):
+    """Temporal's sandbox, which imports everything for each workflow: here not also to check its definition."""
+
+    def prepare_workflow(self, defn: Any) -> None:
+        """Check nothing."""
 
 
 @pytest.mark.extended

@@ -97,7 +97,6 @@ async def test_a_run_continues_as_new_with_one_log(rig: StartRig) -> None:
         assert await recorded_count(r, run.id) == len(events)
 
 
-@pytest.mark.extended
 async def test_a_step_of_many_calls_continues_as_new_with_open_requests(rig: StartRig) -> None:
     """Sixty-four parallel calls, sixteen of which ask, are decided in any order over Temporal runs; each runs once."""
     tool_calls = [call("pay", amount=n // 4) if n % 4 == 0 else call("look", at=str(n)) for n in range(64)]

@@ -106,7 +106,6 @@ async def test_a_tool_reports_that_nothing_happened() -> None:
         ]
 
 
-@pytest.mark.extended
 async def test_the_same_unsafe_call_twice_in_a_reply() -> None:
     """The effect happens once, and the LLM reads why."""
     done: list[str] = []

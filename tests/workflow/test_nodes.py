@@ -199,7 +199,6 @@ async def test_the_llm_reads_what_no_node_could(
     assert [event.nodes for event in events if isinstance(event, ToolCallRerouted)] == ["gpu=no"]
 
 
-@pytest.mark.extended
 async def test_a_start_gives_the_scope_once_and_nobody_else_does(rig: StartRig, client: Client) -> None:
     """A repeated start with other nodes is another start; a start without a fleet key may not name nodes."""
     async with rig(sender(lambda: "sent"), steps([say("done")]), node=EU) as r:

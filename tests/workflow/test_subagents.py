@@ -279,7 +279,6 @@ async def test_a_constraint_counts_in_the_parent_and_in_later_sub_agents(rig: St
             assert audit.fault is None
 
 
-@pytest.mark.extended
 async def test_the_parents_requester_may_not_approve_in_the_sub_agent(rig: StartRig) -> None:
     """If requesters may not decide, the parent's requester is one in the sub-agent, too."""
     strict = Policy(rules=(ask("pay"), allow()), terms=Terms(requester_may_decide=False))

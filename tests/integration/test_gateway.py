@@ -403,6 +403,7 @@ async def test_an_invalid_body_is_malformed(rig: StartRig) -> None:
             assert "Traceback" not in answer.text
 
 
+@pytest.mark.extended
 async def test_a_body_has_a_limit(rig: StartRig) -> None:
     """A body over the limit is rejected, whether its length is declared or it arrives in endless chunks."""
     async with site(rig, body_bytes=10_000, body_seconds=5) as gateway:

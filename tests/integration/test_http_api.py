@@ -597,6 +597,7 @@ async def test_a_constraint_is_read_and_removed(rig: StartRig, tmp_path: Any) ->
         assert lifted["by"] == "alice"
 
 
+@pytest.mark.extended
 async def test_a_lift_continues_a_closed_thread_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
     """It needs a message, and the scope to send one; the log has the lift before the agent reads the message."""
     async with http_site(rig, tmp_path) as (http, _):
@@ -615,6 +616,7 @@ async def test_a_lift_continues_a_closed_thread_in_the_callers_name(rig: StartRi
         assert (event["by"], event["reason"]) == ("alice", "unlocked")
 
 
+@pytest.mark.extended
 async def test_another_agent_continues_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
     """A reclassification is recorded with its caller; one that changes nothing, or is too generous, is rejected."""
     async with http_site(rig, tmp_path) as (http, _):

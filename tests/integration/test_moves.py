@@ -264,6 +264,7 @@ async def test_an_import_without_its_agent_is_no_success(stack: Stack, tmp_path:
         assert (state["status"], len(await b.lines("rel-none"))) == ("failed", len(thread.log))
 
 
+@pytest.mark.extended
 async def test_a_moved_thread_accepts_no_task_or_message(stack: Stack, tmp_path: Path) -> None:
     """The source lists the thread as moved; only its file continues it, also at the source."""
     async with site(stack, catalog(), script, tmp_path / "a") as a:

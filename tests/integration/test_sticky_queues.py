@@ -154,6 +154,7 @@ async def test_an_update_in_a_dead_workers_queue_goes_to_any_worker(
     await asyncio.wait([update])
 
 
+@pytest.mark.extended
 async def test_a_live_worker_keeps_its_decision(dying: DyingWorker, dead: WorkflowHandle[Any, Any]) -> None:
     """Without proof of death, a worker's queue is not polled, however long a task waits there."""
     await dead.signal("approve", {})

@@ -269,6 +269,7 @@ async def test_replies_that_cannot_be_used_go_back_to_the_llm(rig: StartRig) -> 
         assert "cut off" in messages[-1]["content"]
 
 
+@pytest.mark.extended
 async def test_a_reply_without_content_blocks_after_bounded_tries(rig: StartRig) -> None:
     """After an empty message, the LLM gets the error three times, then the run is blocked until `retry`."""
     async with rig(catalog(), lambda _: raw({"choices": [{"message": {"content": None}}]})) as r:
@@ -419,6 +420,7 @@ async def test_cancelling_stops_a_tool_and_records_the_outcome_of_its_effect(
         assert [event.status for event in finished] == [status]
 
 
+@pytest.mark.extended
 async def test_a_flood_of_output_is_clipped_on_entry(rig: StartRig) -> None:
     """Three megabytes of tool output enter the transcript as head and tail, with the size of the omitted part."""
     async with rig(catalog(), steps([call("floods"), say("done")])) as r:
@@ -435,6 +437,7 @@ def photograph(kilobytes: int) -> list[str | ImageBlock]:
     return ["a picture:", ImageBlock(data="AAAA" * 256 * kilobytes, media_type="image/png")]
 
 
+@pytest.mark.extended
 async def test_a_result_may_have_an_image(rig: StartRig) -> None:
     """The log has the image as a block, an adapter without a form for it says so; a large one becomes an artifact."""
     offer = Catalog(agents=[Agent(name="clerk", instructions="", policy=Policy(rules=(allow(),)), tools=[photograph])])

@@ -29,6 +29,7 @@ US = Node(name="paris-1", labels={"region": "us"})
 EU = Node(name="berlin-1", labels={"region": "eu"})
 
 
+@pytest.mark.extended
 async def test_only_nodes_in_scope_execute_a_run(rig: StartRig, client: Client) -> None:
     """Workers out of scope make no call of a scoped run, reads included; the log names the node; it all replays."""
     ran: list[str] = []

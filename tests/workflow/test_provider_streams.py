@@ -25,6 +25,8 @@ from tests.support.streamed import Seen, drafts, read_all, streamed
 
 LLMS = {"anthropic_messages": "anthropic/claude", "responses": "openai/gpt", "chat_completions": "chat/small"}
 APIS = pytest.mark.parametrize("api", LLMS)
+FIRST, *OTHERS = LLMS
+AN_API = pytest.mark.parametrize("api", [FIRST, *(pytest.param(api, marks=pytest.mark.extended) for api in OTHERS)])
 WORDS = "Every word of this reply comes once."
 
 
@@ -186,7 +188,7 @@ async def test_a_stream_that_nobody_asked_for_is_read(rig: StartRig, api: str) -
     assert [each.usage.prompt_tokens for each in replied] == [100, 100]
 
 
-@APIS
+@AN_API
 async def test_secrets_are_redacted_across_the_borders_of_pieces(rig: StartRig, api: str) -> None:
     """A secret that the LLM repeats reaches no reader, however the provider cuts it."""
     secrets, shown, seen = Secrets({"KEY": "correct horse battery staple"}), "It is [secret KEY] now.", Written()

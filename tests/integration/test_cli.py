@@ -221,6 +221,7 @@ class Shell:
             if state["status"] == status:
                 return state
             assert time.monotonic() < deadline, f"{thread} is {state['status']}, expected {status}"
+            time.sleep(0.2)
 
 
 HASTY = {"HOLDFAST_ANSWER_SECONDS": "4"}
@@ -927,6 +928,7 @@ def test_a_run_is_exported_and_its_file_verified(shell: Shell, nowhere: Shell, s
     assert {"signature", "bodies", "artifacts", "ledger"} <= {each["what"] for each in redacted.json["not_checked"]}
 
 
+@pytest.mark.extended
 def test_seals_are_exported_and_outlive_their_thread(
     shell: Shell, nowhere: Shell, stack: Stack, tmp_path: Path
 ) -> None:
@@ -1538,6 +1540,7 @@ def test_doctor_finds_everything_and_shows_no_secret(shell: Shell, stack: Stack,
     assert "hidden" not in healthy.out + healthy.err + refused.out + refused.err
 
 
+@pytest.mark.extended
 def test_a_move_names_the_only_cluster_that_imports_it(shell: Shell, stack: Stack, tmp_path: Path) -> None:
     """`import --place` and `doctor` show the id that `move --to` takes; any other cluster rejects the file."""
     database, file = {"DATABASE_URL": stack.database_url}, str(tmp_path / "away.holdfast")

@@ -137,6 +137,7 @@ async def workflow_runs(stack: Stack, name: str) -> bool:
     return description.status is not None and description.status.name == "RUNNING"
 
 
+@pytest.mark.extended
 async def test_a_first_start_brings_both_servers_up(home: Path, usual: Ports) -> None:
     """After a first start, Temporal accepts workflows with Holdfast's search attributes, and PostgreSQL has vectors."""
     devstack = DevStack(home, usual=usual)

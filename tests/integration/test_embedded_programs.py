@@ -177,6 +177,7 @@ def ended(process: "subprocess.Popen[str]", answer: str = "") -> int:
     return process.returncode
 
 
+@pytest.mark.extended
 def test_the_readme_program_is_killed_and_run_again(folder: Folder) -> None:
     """The README's program asks; killed with its servers while it asks, and run again, it asks again, looks nothing up
     twice, refunds once, and prints the recorded result to whoever runs it a third time.

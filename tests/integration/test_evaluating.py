@@ -198,6 +198,7 @@ async def test_recorded_replies_reproduce_the_recorded_run(tmp_path: Path) -> No
     assert RAN == []
 
 
+@pytest.mark.extended
 async def test_another_policy_reports_what_it_would_deny(refunded: Path) -> None:
     """A stricter policy denies calls or asks where none was asked; the rerun names the call and the rule."""
     evaluation = await played(refunded, catalog(Policy(rules=(deny("refund"), allow()))))

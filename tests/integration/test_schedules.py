@@ -170,6 +170,7 @@ async def test_a_scheduled_run_with_a_missing_agent_reports_it(rig: StartRig, na
         assert "no agent named 'gone'" in run["why"]
 
 
+@pytest.mark.extended
 async def test_an_unattended_scheduled_run_fails_and_holds_up_no_later_one(rig: StartRig, name: str) -> None:
     """What would block it is the reason that the schedule shows; the next run starts, though runs may not overlap."""
     async with rig(CATALOG, lambda _: fail(401, "no such key")) as worker:

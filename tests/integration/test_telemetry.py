@@ -78,6 +78,7 @@ def ids_of(log: WrittenLog) -> set[tuple[str, str]]:
     return {tuple(span.context) for trace in spans_of(log.events, log.thread) for span in trace.spans}  # type: ignore[misc]
 
 
+@pytest.mark.extended
 async def test_a_run_is_exported_as_it_grows_and_joins_at_the_collector(stack: Stack) -> None:
     """A run of three weeks, recorded wait by wait, arrives as 21 traces that links join; each span once."""
     log = three_weeks()

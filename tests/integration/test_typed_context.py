@@ -175,6 +175,7 @@ def wallets(**more: object) -> Catalog:
 SECRETS = {"WALLET_KEY": "w-0123456789", "OTHER_KEY": "o-0123456789"}
 
 
+@pytest.mark.extended
 async def test_tools_change_what_they_declare_from_the_next_step_on() -> None:
     """Calls of one step see the same context; a tool changes only fields that it declares, to values that fit."""
     SEEN.clear()

@@ -48,6 +48,7 @@ async def adopt(run: Any, policy: Policy) -> dict[str, str]:
     return await answer_of(run.execute_update("adopt_policy", {"policy": policy.hash, "by": "alice"}))
 
 
+@pytest.mark.extended
 async def test_the_worker_that_has_the_policy_answers_for_both(rig: StartRig, client: Client) -> None:
     """Two versions share the queue: runs adopt the policy that was asked for, all that wait, and none flaps back."""
     async with rig(ops(closed_now()), script) as before:

@@ -112,6 +112,7 @@ async def test_other_threads_are_as_if_there_were_none(rig: StartRig) -> None:
         await foreign.cancel()
 
 
+@pytest.mark.extended
 async def test_the_policy_judges_the_tools(rig: StartRig) -> None:
     """They have an effect, so without a rule they ask; a denied one sends nothing."""
     async with rig(catalog(deny("publish_event"), allow("wait_for_event")), script) as r:

@@ -134,6 +134,7 @@ async def test_a_loop_without_open_tasks_is_blocked_until_retry(rig: StartRig) -
         assert any(each.startswith("Commit changes") for each in git(at_work.workspace, "log", "--format=%s"))
 
 
+@pytest.mark.extended
 async def test_a_paused_loop_follows_peoples_edits(rig: StartRig) -> None:
     """Between two iterations people pause, edit and resume; the next iteration follows the edited file."""
     async with rig(catalog(), diligent) as at_work:

@@ -237,6 +237,7 @@ async def test_any_process_of_the_stack_may_be_killed(home: Path, usual: Ports) 
     assert not servers(home)
 
 
+@pytest.mark.extended
 def test_whoever_leaves_last_stops_the_stack(home: Path, usual: Ports) -> None:
     """If two processes start at once, one owns the stack and the other attaches; either may end, and the last one stops
     the servers.

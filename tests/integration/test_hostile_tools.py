@@ -132,9 +132,12 @@ async def test_any_exception_of_a_tool_becomes_its_result(
 
 @pytest.mark.parametrize(
     "value",
-    [{"a": Secretive()}, pytest.param(Labelled("fine", "nobody"), marks=pytest.mark.extended)],
+    [
+        {"a": Secretive()},
+        pytest.param(Labelled("fine", "nobody"), marks=pytest.mark.extended),  # type: ignore[arg-type]
+    ],
     ids=["value", "trust"],
-)  # type: ignore[arg-type]
+)
 async def test_a_result_that_cannot_be_shown(rig: StartRig, value: Any) -> None:
     """A read with an unprintable result has failed; an effect is `ok`, or else the LLM would repeat it."""
     calls: list[int] = []

@@ -160,6 +160,7 @@ async def test_a_cancelled_call_leaves_the_server_to_the_others(tmp_path: Path) 
         assert children() == servers
 
 
+@pytest.mark.extended
 async def test_no_process_is_left(tmp_path: Path) -> None:
     """The end of a worker ends its servers, also during a call; so does its death."""
     before = children()

@@ -117,7 +117,8 @@ async def test_a_cancelled_task_ends_as_cancelled(rig: StartRig) -> None:
         assert (await client.get(created.task_id))["status"] == "cancelled"
 
 
-@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_client_without_tasks_reads_the_result_with_a_tool(rig: StartRig, mode: Any) -> None:
     """The call returns the thread at once, and `result` the result, for clients of earlier protocols, too."""
     async with (

@@ -104,6 +104,7 @@ def check_balance(root: str, logs: dict[str, Sequence[AgentEvent]]) -> None:
                 assert (loaded.budget.steps, loaded.budget.tokens) == (event.steps, event.tokens)
 
 
+@pytest.mark.extended
 async def test_a_tree_with_enough_budget_completes_and_its_sums_balance(rig: StartRig) -> None:
     """One boss, three agents, and two more below one of these: unspent amounts are returned."""
     async with rig(family(Budget(steps=200, tokens=2_000_000)), script) as r:

@@ -65,6 +65,7 @@ async def test_a_dormant_run_is_woken_by_time_events_and_people_and_replays(rig:
         assert "call_tool" not in activities(await run.fetch_history())
 
 
+@pytest.mark.extended
 async def test_visibility_shows_a_runs_wake_time_and_its_wait(rig: StartRig) -> None:
     """Both attributes are set only while the run sleeps; the client's outcome reports the effect of an event."""
     waits = call("wait_for_event", name="built", until="20d")

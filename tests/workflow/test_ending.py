@@ -159,6 +159,7 @@ async def test_the_run_waits_for_no_llm_that_fails_after_the_answer(rig: StartRi
         assert (await run.result())["result"] == "done"
 
 
+@pytest.mark.extended
 async def test_an_ordinary_run_works_through_tasks(rig: StartRig) -> None:
     """The task tools of loops work in any run: a task starts, is completed, and has its dates."""
 

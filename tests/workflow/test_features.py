@@ -107,6 +107,7 @@ async def test_a_signal_of_a_later_release_changes_no_recorded_run(rig: StartRig
             read_events((await run.fetch_history()).events)
 
 
+@pytest.mark.extended
 async def test_only_continuing_as_new_raises_the_level_of_an_open_run(rig: StartRig, client: Client) -> None:
     """A worker of a later release continues a run at its level; the next Temporal run has the release's additions."""
     async with rig(CATALOG, SCRIPT, task_queue="raised") as r:

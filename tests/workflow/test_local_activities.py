@@ -77,6 +77,7 @@ async def test_reads_are_local_activities_with_markers(rig: StartRig) -> None:
         await check_thread(r.client, run)
 
 
+@pytest.mark.extended
 async def test_a_slow_read_becomes_an_ordinary_activity(rig: StartRig) -> None:
     """It does so at once, without a message to the LLM; later calls of that tool are ordinary from the start."""
     began: list[int] = []

@@ -263,7 +263,8 @@ async def test_a_run_that_continues_as_new_between_attempts_keeps_its_account(ri
         assert tokens_charged(run.id, events) >= losing.received
 
 
-@pytest.mark.parametrize("end", ["cancel", pytest.param("terminate", marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("end", ["cancel", "terminate"])
 async def test_a_sub_agents_attempts_are_in_its_parents_account(rig: StartRig, client: Client, end: str) -> None:
     """The result of a cancelled or terminated sub-agent includes its possible cost."""
     boss = Agent(**{**vars(CLERK), "name": "boss", "subagents": ("clerk",)})
@@ -324,9 +325,10 @@ async def test_a_lost_last_call_is_repeated_a_bounded_number_of_times(rig: Start
         tokens_charged(run.id, await check_thread(client, run))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("failures", "forgets"),
-    [(0, True), pytest.param(1, False, marks=pytest.mark.extended), pytest.param(2, True, marks=pytest.mark.extended)],
+    [(0, True), (1, False), (2, True)],
     ids=["first attempt", "heartbeat kept", "heartbeat reset"],
 )
 async def test_an_attempt_at_an_activity_that_is_reset_is_charged(

@@ -104,6 +104,7 @@ async def test_a_message_ends_a_wait_with_a_hanging_poll(rig: StartRig, client: 
         assert not [event for event in events if isinstance(event, WaitPolled)]
 
 
+@pytest.mark.extended
 async def test_a_cancelled_run_stops_its_poll(rig: StartRig, client: Client) -> None:
     """The polled tool is cancelled and awaited like any tool."""
     stopped: list[bool] = []

@@ -62,7 +62,7 @@ def kinds_of(items: list[Any]) -> set[str]:
     return {each.kind for each in items if isinstance(each, Chunk)}
 
 
-@APIS
+@AN_API
 async def test_what_a_reader_joins_is_what_is_recorded(rig: StartRig, api: str) -> None:
     """Text, reasoning and arguments arrive before the reply's event, in one attempt, and joined they are the reply."""
     seen, arguments = Written(), json.dumps({"at": 1})

@@ -308,6 +308,7 @@ async def test_a_closed_sub_agent_is_continued_like_any_thread(rig: StartRig) ->
         assert state["lineage"]["parent"] == run.id
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.slow)])
 async def test_many_sub_agents_cost_the_parent_little_history(rig: StartRig, count: int) -> None:
     """The parent's history grows by less than 2 kB for each of them."""

@@ -86,6 +86,7 @@ async def test_a_run_does_not_wait_for_itself(rig: StartRig) -> None:
         assert "the thread that you run in" in (await run.result())["result"]
 
 
+@pytest.mark.extended
 async def test_a_policy_that_denies_run_status_denies_the_wait(rig: StartRig) -> None:
     """The policy judges the call that runs."""
     policy = Policy(rules=(deny("run_status"), allow()))

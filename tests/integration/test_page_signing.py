@@ -159,6 +159,7 @@ async def answer(page: Page) -> None:
     await page.get_by_role("button", name="Answer").click()
 
 
+@pytest.mark.extended
 async def test_the_browser_computes_the_digest_of_any_call(rig: StartRig) -> None:
     """Numbers of any size, a typed context and the lack of a preview give the digest that the run has."""
     async with page_site(rig) as site, chromium() as browser:

@@ -201,6 +201,7 @@ async def queried_continuously(run: Handle) -> AsyncIterator[None]:
         await asyncio.wait(asking)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("seed", "replies"), [(0, 4), *(pytest.param(seed, 25, marks=pytest.mark.slow) for seed in range(1, 13))]
 )

@@ -125,7 +125,7 @@ GATEWAY = {
     "routes": "answers authentication bodies callers descriptions feeds http stream",
     "page": "answers authentication bodies callers http routes stream",
     "mcp": "authentication bodies callers http page routes",
-    "app": "authentication callers http mcp page routes",
+    "app": "authentication callers descriptions http mcp page routes",
     "process": "app callers http mcp page",
 }
 """The gateway."""

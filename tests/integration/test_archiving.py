@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
+import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
@@ -134,6 +135,7 @@ async def check_complete(run: WorkflowHandle[Any, Any], threads: Threads, client
     read_lines(run.id, 0, await threads.read(run.id))
 
 
+@pytest.mark.extended
 async def test_an_unavailable_database_does_not_block_a_waiting_run(rig: StartRig) -> None:
     """A decision counts while the record is unavailable; the run waits for the record only before it ends."""
     threads = Threads()
@@ -159,6 +161,7 @@ async def test_an_unavailable_database_delays_the_end_of_a_run(rig: StartRig) ->
         await check_complete(run, threads, r.client)
 
 
+@pytest.mark.extended
 async def test_an_unavailable_database_delays_continue_as_new(rig: StartRig) -> None:
     """A run that is due to continue as new waits for the record; nothing is lost or done twice."""
     threads = Threads()
@@ -231,6 +234,7 @@ async def test_a_branch_archived_by_a_reset_is_kept(rig: StartRig) -> None:
             assert (await Reading(r.client, record=r.threads).state(thread))["status"] == "completed"
 
 
+@pytest.mark.extended
 async def test_fifty_megabytes_of_output_are_read_in_parts(rig: StartRig) -> None:
     """The log stores head, tail and address; the history stays small; the agent reads the part that it needs."""
 

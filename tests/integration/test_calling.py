@@ -71,6 +71,7 @@ async def test_an_activity_in_the_process_of_its_run_queries_nothing(
     assert await queried(rig, monkeypatch) == []
 
 
+@pytest.mark.extended
 async def test_an_activity_in_another_process_queries_the_run(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """An activity that was passed nothing, as in any other process, queries its run."""
     monkeypatch.setattr(InProcessAnswers, "take", lambda given, request, caller: {})

@@ -221,6 +221,7 @@ class Shell:
             if state["status"] == status:
                 return state
             assert time.monotonic() < deadline, f"{thread} is {state['status']}, expected {status}"
+            time.sleep(0.2)
 
 
 HASTY = {"HOLDFAST_ANSWER_SECONDS": "4"}
@@ -498,6 +499,7 @@ def test_a_dormant_run_is_shown_listed_and_woken_by_an_event(shell: Shell) -> No
     assert shell("wake", "asleep").code == 5
 
 
+@pytest.mark.extended
 async def test_time_is_not_skipped_on_other_stacks(shell: Shell, stack: Stack) -> None:
     """The command and the server both reject time skipping for an open run and for a start."""
     started = shell("start", "stay", "--thread", "skip-1", "--idle-limit", "600", "--json")
@@ -515,6 +517,7 @@ async def test_time_is_not_skipped_on_other_stacks(shell: Shell, stack: Stack) -
     assert shell("skip", "skip-1", "soon").code == 2
 
 
+@pytest.mark.extended
 def test_list_and_pending_cover_all_threads(shell: Shell) -> None:
     """`list` filters by status; `pending` shows the requests of all threads, each with its thread id."""
     shell.all(("start", "two", "--thread", "across-1"), ("start", "two", "--thread", "across-2"))
@@ -590,6 +593,7 @@ def test_start_wait_returns_if_a_person_is_needed(shell: Shell) -> None:
     assert "starter.py retry need-2" in blocked.err
 
 
+@pytest.mark.extended
 def test_start_wait_returns_if_a_sub_agent_needs_a_person(shell: Shell) -> None:
     """`start --wait` exits with 6 for a request or a block below the run; stderr has the commands for that thread."""
     asks, blocked = shell.all(
@@ -603,6 +607,7 @@ def test_start_wait_returns_if_a_sub_agent_needs_a_person(shell: Shell) -> None:
     assert "starter.py retry family-2.1" in blocked.err
 
 
+@pytest.mark.extended
 def test_an_unattended_start_fails_instead_of_waiting(shell: Shell) -> None:
     """`start --unattended --wait` exits with 1 and the cause; nobody is asked."""
     asks, blocked = shell.all(
@@ -620,23 +625,16 @@ def test_a_task_and_a_message_come_from_a_pipe(shell: Shell) -> None:
     """`-` reads stdin as bounded, non-empty UTF-8; on a terminal without a pipe it is an error, not a silent wait."""
 
     def piped(content: bytes, *words: str) -> Ran:
-        ran = subprocess.run(
-            [sys.executable, str(STARTER), *words],
-            env=shell.environment,
-            input=content,
-            capture_output=True,
-            check=False,
-        )
-        return Ran(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
+        with tempfile.TemporaryFile() as file:
+            file.write(content)
+            file.seek(0)
+            return shell.read(file.fileno(), *words)
 
     begun = piped(b"tell 1\n", "start", "-", "--thread", "pipe", "--idle-limit", "30", "--wait", "--json")
     assert (begun.code, begun.json["task"], begun.json["result"]) == (0, "tell 1", "Told tell 1.")
     assert piped(b"tell 2", "say", "pipe", "-").code == 0
     for given, why in ((b"", "is empty"), (b"x" * 200_001, "more than 200,000 bytes"), (b"\xff", "UTF-8")):
-        with tempfile.TemporaryFile() as file:
-            file.write(given)
-            file.seek(0)
-            refused = shell.read(file.fileno(), "start", "-")
+        refused = piped(given, "start", "-")
         assert (refused.code, why in " ".join(refused.err.split())) == (2, True), refused.err
     terminal, other = pty.openpty()
     refused_there = shell.read(other, "start", "-")
@@ -664,7 +662,7 @@ def test_migrating_is_a_step_of_its_own(shell: Shell, stack: Stack) -> None:
 
 
 def test_an_artifact_is_read_by_readers_of_its_thread(shell: Shell, stack: Stack, tmp_path: Path) -> None:
-    """`artifact` is raw in pipes and files, escaped on terminals, and limited to what the thread's log refers to."""
+    """`artifact` is raw in pipes and files, and limited to what the thread's log refers to."""
     shell.variables["DATABASE_URL"] = stack.database_url
     assert shell("start", "dump", "--thread", "dump", "--wait").code == 0
     assert shell("start", "quick", "--thread", "no-dump", "--wait").code == 0
@@ -686,13 +684,14 @@ def test_an_artifact_is_read_by_readers_of_its_thread(shell: Shell, stack: Stack
     elsewhere, nonsense = shell.all(("artifact", "no-dump", address), ("artifact", "dump", "sha256:../../etc/passwd"))
     assert (elsewhere.code, elsewhere.out, nonsense.code) == (3, "", 3)
     assert "refers to no artifact" in elsewhere.err
-    shown = shown_on_terminal(shell, "artifact", "dump", address)
-    assert b"\x1b" not in shown
-    assert b"\\x1b[2J" in shown
 
 
-def test_an_image_is_never_written_to_a_terminal(shell: Shell, stack: Stack, tmp_path: Path) -> None:
-    """An image that was too large for a result is an artifact of the thread, and is never written to a terminal."""
+@pytest.mark.extended
+def test_artifacts_cannot_act_on_a_terminal(shell: Shell, stack: Stack, tmp_path: Path) -> None:
+    """An image that was too large for a result is an artifact of the thread, and is never written to a terminal.
+
+    Text is escaped there.
+    """
     shell.variables["DATABASE_URL"] = stack.database_url
     assert shell("start", "paint", "--thread", "paint", "--wait").code == 0
     (address,) = re.findall(r"it is the artifact (sha256:[0-9a-f]{64})", shell("log", "paint", "--json").out)
@@ -703,6 +702,11 @@ def test_an_image_is_never_written_to_a_terminal(shell: Shell, stack: Stack, tmp
     file = tmp_path / "it.png"
     assert shell("artifact", "paint", address, "--output", str(file)).code == 0
     assert file.read_bytes() == PICTURE
+    assert shell("start", "dump", "--thread", "dumped", "--wait").code == 0
+    (address,) = [event["artifact"] for event in shell("log", "dumped", "--json").lines if event.get("artifact")]
+    shown = shown_on_terminal(shell, "artifact", "dumped", address)
+    assert b"\x1b" not in shown
+    assert b"\\x1b[2J" in shown
 
 
 def shown_on_terminal(shell: Shell, *words: str) -> bytes:
@@ -764,6 +768,7 @@ def test_a_thread_takes_messages(shell: Shell) -> None:
     assert (beyond.code, f"positions 0 to {len(log.lines) - 1}" in beyond.err) == (2, True)
 
 
+@pytest.mark.extended
 def test_a_run_is_followed_across_continue_as_new(shell: Shell) -> None:
     """`log --follow` shows every event once, and `show` and `transcript` include the earlier Temporal runs."""
     assert shell("start", "walk", "--agent", "walker", "--thread", "walk").code == 0
@@ -858,6 +863,7 @@ def test_a_thread_is_backed_up_and_forgotten(shell: Shell, stack: Stack, tmp_pat
     assert (damaged.code, "is not that of a backup" in damaged.err, "\x1b" in damaged.err) == (1, True, False)
 
 
+@pytest.mark.extended
 def test_a_fork_gets_an_llm_and_a_policy(shell: Shell, tmp_path: Path) -> None:
     """`fork --llm --policy` applies both, `show` names them, `diff` compares the fork; a bad file starts nothing."""
     strict, bad = tmp_path / "strict.yaml", tmp_path / "bad.yaml"
@@ -922,6 +928,7 @@ def test_a_run_is_exported_and_its_file_verified(shell: Shell, nowhere: Shell, s
     assert {"signature", "bodies", "artifacts", "ledger"} <= {each["what"] for each in redacted.json["not_checked"]}
 
 
+@pytest.mark.extended
 def test_seals_are_exported_and_outlive_their_thread(
     shell: Shell, nowhere: Shell, stack: Stack, tmp_path: Path
 ) -> None:
@@ -989,6 +996,7 @@ def test_a_blocked_run_shows_why_and_is_retried(shell: Shell) -> None:
     assert "by ann" in shell("log", "blocked").out
 
 
+@pytest.mark.extended
 def test_show_reports_an_outage(shell: Shell) -> None:
     """The screen shows which call Temporal is retrying, which attempt it is, and why."""
     assert shell("start", "outage", "--thread", "outage").code == 0
@@ -1004,6 +1012,7 @@ def test_show_reports_an_outage(shell: Shell) -> None:
         assert waiting.wait(PATIENCE) == 1
 
 
+@pytest.mark.extended
 def test_the_same_start_happens_once(shell: Shell) -> None:
     """A job that repeats its command starts nothing again, open or closed; another task continues a closed thread."""
     words = ("start", "two", "--thread", "nightly")
@@ -1049,6 +1058,7 @@ def test_errors_for_programs_are_json(nowhere: Shell) -> None:
         assert error["message"]
 
 
+@pytest.mark.extended
 def test_characters_that_a_terminal_cannot_show_are_escaped(nowhere: Shell, tmp_path: Path) -> None:
     """If the output is not UTF-8, unencodable characters are escaped, and the rest of the answer is printed."""
     file = tmp_path / "p.yaml"
@@ -1168,12 +1178,14 @@ starter.main()
     ("words", "modules"),
     [
         (("--help",), {*HEAVY, "pydantic", "asyncio"}),
-        (("start", "--help"), {*HEAVY, "asyncio"}),  # typer itself reads types with pydantic
-        (("show", "x", "--at", "many"), {*HEAVY, "asyncio"}),
-        (("reconcile", "x", "1"), {*HEAVY}),
-        (("start", ""), {*HEAVY}),
-        (("show", ""), {*HEAVY}),
-        (("show", "x"), {*HEAVY}),  # nothing listens there
+        pytest.param(
+            ("start", "--help"), {*HEAVY, "asyncio"}, marks=pytest.mark.extended
+        ),  # typer itself reads types with pydantic
+        pytest.param(("show", "x", "--at", "many"), {*HEAVY, "asyncio"}, marks=pytest.mark.extended),
+        pytest.param(("reconcile", "x", "1"), {*HEAVY}, marks=pytest.mark.extended),
+        pytest.param(("start", ""), {*HEAVY}, marks=pytest.mark.extended),
+        pytest.param(("show", ""), {*HEAVY}, marks=pytest.mark.extended),
+        pytest.param(("show", "x"), {*HEAVY}, marks=pytest.mark.extended),  # nothing listens there
     ],
 )
 def test_help_and_usage_errors_load_nothing_heavy(nowhere: Shell, words: tuple[str, ...], modules: set[str]) -> None:
@@ -1189,6 +1201,7 @@ def test_help_and_usage_errors_load_nothing_heavy(nowhere: Shell, words: tuple[s
     assert ran.stderr.splitlines()[-1].split() == []
 
 
+@pytest.mark.extended
 def test_no_verb_loads_the_llm_client() -> None:
     """A verb that reads threads imports neither the LLM's client nor the activities."""
     code = (
@@ -1210,6 +1223,7 @@ def test_every_error_with_an_exit_code_is_ours() -> None:
     ) == (3, 5, 4, 1)
 
 
+@pytest.mark.extended
 def test_an_unknown_thread_is_3(shell: Shell) -> None:
     """Every verb that takes a thread reports an unknown one."""
     verbs = [("show",), ("log", "--follow"), ("transcript",), ("pending",), ("retry",), ("cancel",), ("watch",)]
@@ -1298,6 +1312,7 @@ def test_a_stuck_run_is_reported(unanswered: dict[str, Ran]) -> None:
     assert "code has changed" in stuck.err
 
 
+@pytest.mark.extended
 def test_a_decision_sent_without_a_worker_counts_once(shell: Shell, stack: Stack, tmp_path: Path) -> None:
     """A decision sent while no worker runs is processed by the next one, and `log --follow` keeps following."""
     queue = {"HOLDFAST_TASK_QUEUE": "later"}
@@ -1345,6 +1360,7 @@ def test_a_log_is_read_without_a_worker(shell: Shell, stack: Stack, tmp_path: Pa
     assert json.loads(transcript.out.splitlines()[0])["content"] == "Publish"
 
 
+@pytest.mark.extended
 async def test_a_run_closed_from_outside_is_failed(shell: Shell, stack: Stack) -> None:
     """A terminated run has no final event: `show` and `list` report it as failed, and following it ends."""
     assert (await asyncio.to_thread(shell, "start", "two", "--thread", "ended")).code == 0
@@ -1364,6 +1380,7 @@ async def test_a_run_closed_from_outside_is_failed(shell: Shell, stack: Stack) -
     assert (late.code, late.json["outcome"]) == (5, "too_late")
 
 
+@pytest.mark.extended
 def test_a_closed_pipe_prints_no_error(shell: Shell) -> None:
     """`starter.py log … | head -1` ends without an error message."""
     assert shell("start", "quick", "--thread", "piped", "--wait").code == 0
@@ -1458,6 +1475,7 @@ def test_watch_answers_requests_in_place(shell: Shell) -> None:
     ]
 
 
+@pytest.mark.extended
 def test_text_typed_after_a_rejected_key_decides_nothing(shell: Shell) -> None:
     """A request that was not scrolled to its end is not approved, and the reason typed next is no command either."""
     assert shell("start", "two", "--thread", "burst").code == 0
@@ -1473,6 +1491,7 @@ def test_text_typed_after_a_rejected_key_decides_nothing(shell: Shell) -> None:
     assert not [each for each in shell("log", "burst", "--json").lines if each["type"] == "decision_received"]
 
 
+@pytest.mark.extended
 def test_leaving_watch_does_not_affect_the_run(shell: Shell) -> None:
     """Ctrl-C ends the live view with 0, and the run continues."""
     assert shell("start", "two", "--thread", "left").code == 0
@@ -1486,6 +1505,7 @@ def test_leaving_watch_does_not_affect_the_run(shell: Shell) -> None:
     assert shell("show", "left", "--json").json["status"] == "waiting_approval"
 
 
+@pytest.mark.extended
 def test_colours_are_for_terminals(shell: Shell) -> None:
     """A terminal gets colours unless NO_COLOR is set; a pipe never gets any."""
 
@@ -1520,6 +1540,7 @@ def test_doctor_finds_everything_and_shows_no_secret(shell: Shell, stack: Stack,
     assert "hidden" not in healthy.out + healthy.err + refused.out + refused.err
 
 
+@pytest.mark.extended
 def test_a_move_names_the_only_cluster_that_imports_it(shell: Shell, stack: Stack, tmp_path: Path) -> None:
     """`import --place` and `doctor` show the id that `move --to` takes; any other cluster rejects the file."""
     database, file = {"DATABASE_URL": stack.database_url}, str(tmp_path / "away.holdfast")

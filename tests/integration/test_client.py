@@ -96,6 +96,7 @@ async def test_a_start_returns_a_result(rig: StartRig, connect: Connect) -> None
         assert (state.agent, state.task, state.result) == ("clerk", "hello", "You said: hello")
 
 
+@pytest.mark.extended
 async def test_repeating_a_start_returns_the_same_run(rig: StartRig, connect: Connect) -> None:
     """Concurrent callers with one id and task get one run, even after it has ended; another task is an error."""
     name = fresh()
@@ -113,6 +114,7 @@ async def test_repeating_a_start_returns_the_same_run(rig: StartRig, connect: Co
         assert sum([event.type == "run_started" async for event in again.events()]) == 1
 
 
+@pytest.mark.extended
 async def test_repeating_the_first_start_of_a_continued_thread_starts_nothing(rig: StartRig, connect: Connect) -> None:
     """A closed thread continues with a message; repeating its first start does not start it again."""
     async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
@@ -125,6 +127,7 @@ async def test_repeating_the_first_start_of_a_continued_thread_starts_nothing(ri
             await client.start("more", thread=thread.id)
 
 
+@pytest.mark.extended
 async def test_a_batch_of_threads_runs_at_once(rig: StartRig, connect: Connect) -> None:
     """Twenty threads are started and awaited concurrently, and the list contains them."""
     batch = fresh()
@@ -181,6 +184,7 @@ async def test_an_approval(rig: StartRig, connect: Connect) -> None:
             await thread.decide(request, "deny", by="bob")
 
 
+@pytest.mark.extended
 async def test_a_blocked_run(rig: StartRig, connect: Connect) -> None:
     """A result until attention reports why a run is blocked; a retry resumes it."""
     limits = Limits(max_steps=1)
@@ -252,6 +256,7 @@ async def test_without_a_worker(client: TemporalClient, rig: StartRig, connect: 
             assert (await waiting).text == "Denied by alice: no"
 
 
+@pytest.mark.extended
 async def test_after_temporal_has_removed_a_thread(rig: StartRig, connect: Connect) -> None:
     """The permanent record has the result and the messages, and a repeated start of the thread starts nothing."""
     async with rig(catalog(), script) as worker, connect(task_queue=worker.task_queue) as client:
@@ -282,6 +287,7 @@ async def remove(temporal: TemporalClient, thread: str) -> None:
     await eventually(is_there, lambda there: not there)
 
 
+@pytest.mark.extended
 async def test_content_blocks_are_a_task(rig: StartRig, connect: Connect) -> None:
     """A task of content blocks is started once, like text."""
     blocks = (TextBlock(text="hello"), TextBlock(text="you"))
@@ -293,6 +299,7 @@ async def test_content_blocks_are_a_task(rig: StartRig, connect: Connect) -> Non
             await client.start(blocks[:1], thread=thread.id)
 
 
+@pytest.mark.extended
 async def test_a_result_outlasts_a_restart(rig: StartRig, connect: Connect) -> None:
     """A result is awaited across the end of one worker and the start of the next, for both kinds of wait."""
     queue = fresh()
@@ -332,6 +339,7 @@ async def test_errors(rig: StartRig, connect: Connect) -> None:
             pass
 
 
+@pytest.mark.extended
 async def test_a_program_brings_its_own_temporal_client(stack: Stack, rig: StartRig, connect: Connect) -> None:
     """The program's own client is used with Holdfast's encoding and the fleet key of the environment."""
     plain = await TemporalClient.connect(stack.temporal_address, namespace=stack.namespace)
@@ -374,6 +382,7 @@ async def test_the_sync_client(rig: StartRig, connect: Connect) -> None:
         assert await asyncio.to_thread(program, worker) == ["run_finished", "paid 5", True]
 
 
+@pytest.mark.extended
 async def test_an_export_has_the_seals_that_the_client_can_read(
     rig: StartRig, connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,6 +415,7 @@ async def test_an_export_has_the_seals_that_the_client_can_read(
     assert (await verify_file(tmp_path / "settings.holdfast")).seals == 1
 
 
+@pytest.mark.extended
 async def test_a_thread_is_exported_with_its_ledger(rig: StartRig, connect: Connect, tmp_path: Path) -> None:
     """The file verifies with its signer's key, contains the ledger's rows, and never replaces another file."""
     key, path = tmp_path / "alice.key", tmp_path / "thread.holdfast"

@@ -38,6 +38,7 @@ async def test_a_nightly_report_is_written_or_fails_with_the_cause() -> None:
         assert (written, text.startswith("LLMRejected: ")) == (False, True)
 
 
+@pytest.mark.extended
 async def test_a_refund_waits_for_a_week_while_the_chat_goes_on() -> None:
     """Each message gets its answer; after a week, the desk approves, and the customer reads of it."""
     async with playing(refunds_and_chat) as run:
@@ -59,6 +60,7 @@ async def test_a_refund_waits_for_a_week_while_the_chat_goes_on() -> None:
         assert await thread.pending() == ()
 
 
+@pytest.mark.extended
 async def test_plans_are_executed_until_the_planner_answers() -> None:
     """Three plans, three steps, one answer; a second program with the same name starts nothing again."""
     async with playing(plan_and_execute) as run:
@@ -70,6 +72,7 @@ async def test_plans_are_executed_until_the_planner_answers() -> None:
         assert len(run.llm.requests) == requests
 
 
+@pytest.mark.extended
 async def test_a_program_sees_a_tree_through_whose_sub_agent_asks() -> None:
     """The request comes from two levels down; the program decides it there, and gets the answer of the top."""
     asked: list[PendingRequest] = []
@@ -86,6 +89,7 @@ async def test_a_program_sees_a_tree_through_whose_sub_agent_asks() -> None:
         assert [each.status for each in (await thread.tree()).walk()] == ["completed"] * 3
 
 
+@pytest.mark.extended
 async def test_a_program_learns_that_a_tree_is_blocked_below() -> None:
     """It says which run is blocked, and why, instead of waiting."""
 

@@ -137,6 +137,7 @@ async def workflow_runs(stack: Stack, name: str) -> bool:
     return description.status is not None and description.status.name == "RUNNING"
 
 
+@pytest.mark.extended
 async def test_a_first_start_brings_both_servers_up(home: Path, usual: Ports) -> None:
     """After a first start, Temporal accepts workflows with Holdfast's search attributes, and PostgreSQL has vectors."""
     devstack = DevStack(home, usual=usual)
@@ -158,6 +159,7 @@ async def test_a_first_start_brings_both_servers_up(home: Path, usual: Ports) ->
     assert stack.stopped() == read_stack(home)
 
 
+@pytest.mark.extended
 def test_taken_ports_are_replaced_and_a_deep_folder_puts_its_socket_elsewhere(tmp_path: Path, usual: Ports) -> None:
     """If another process occupies a port, the stack uses another one, reports it, and records it.
 
@@ -184,6 +186,7 @@ def test_taken_ports_are_replaced_and_a_deep_folder_puts_its_socket_elsewhere(tm
     assert not sockets.exists()
 
 
+@pytest.mark.extended
 def test_a_guard_that_is_killed_before_it_listens_is_replaced(home: Path) -> None:
     """Another process has started the guard of the Web UI, and dies with it."""
     home.mkdir()
@@ -234,6 +237,7 @@ async def test_any_process_of_the_stack_may_be_killed(home: Path, usual: Ports) 
     assert not servers(home)
 
 
+@pytest.mark.extended
 def test_whoever_leaves_last_stops_the_stack(home: Path, usual: Ports) -> None:
     """If two processes start at once, one owns the stack and the other attaches; either may end, and the last one stops
     the servers.
@@ -252,6 +256,7 @@ def test_whoever_leaves_last_stops_the_stack(home: Path, usual: Ports) -> None:
     assert not servers(home)
 
 
+@pytest.mark.extended
 async def test_another_process_becomes_the_owner(home: Path, usual: Ports) -> None:
     """When the owner ends, in order or killed, a process that uses the stack owns it, and restarts what dies."""
     first = owner(home, usual)
@@ -272,6 +277,7 @@ async def test_another_process_becomes_the_owner(home: Path, usual: Ports) -> No
     assert not servers(home)
 
 
+@pytest.mark.extended
 def test_a_forked_child_keeps_no_servers_alive(home: Path, usual: Ports) -> None:
     """A process that was forked from a user of the stack inherits its locks; the stack stops nevertheless."""
     devstack = DevStack(home, usual=usual)
@@ -299,6 +305,7 @@ async def _value(value: bool) -> bool:
     return value
 
 
+@pytest.mark.extended
 def test_a_reused_process_id_is_detected(home: Path, usual: Ports) -> None:
     """A process id in an old file may now belong to another process, which is neither adopted nor stopped."""
     devstack = DevStack(home, usual=usual)
@@ -324,6 +331,7 @@ def test_a_reused_process_id_is_detected(home: Path, usual: Ports) -> None:
         bystander.send_signal(signal.SIGTERM)
 
 
+@pytest.mark.extended
 def test_a_server_that_does_not_start_shows_its_log(home: Path, usual: Ports) -> None:
     """The error contains the last lines of the server's log and its ports, and nothing is left running."""
     home.mkdir()

@@ -224,6 +224,7 @@ async def test_without_a_database_no_effect_runs(tmp_path: Path) -> None:
         await pool.close()
 
 
+@pytest.mark.extended
 async def test_effects_beyond_a_workers_limit_wait_and_do_not_fail(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,7 +272,11 @@ async def test_effects_beyond_a_workers_limit_wait_and_do_not_fail(
 
 @pytest.mark.parametrize(
     ("kind", "check", "status"),
-    [("read", None, "failed"), ("unsafe", None, "unknown"), ("verifiable", lambda: Absent(), "failed")],
+    [
+        ("read", None, "failed"),
+        pytest.param("unsafe", None, "unknown", marks=pytest.mark.extended),
+        pytest.param("verifiable", lambda: Absent(), "failed", marks=pytest.mark.extended),
+    ],
 )
 async def test_a_tool_that_exceeds_its_time_limit(attempt: Any, kind: str, check: Any, status: str) -> None:
     """A read that times out has failed; an effect is checked, and without a check its outcome is unknown."""
@@ -338,6 +343,7 @@ async def test_a_cancelled_release_still_releases_the_claim(pool: AsyncConnectio
         await unlock_all(connection)
 
 
+@pytest.mark.extended
 async def test_a_check_that_exceeds_its_time_limit_leaves_the_outcome_unknown(attempt: Any) -> None:
     """A check has the tool's own time limit; if it exceeds that, the outcome is unknown."""
 

@@ -177,6 +177,7 @@ def ended(process: "subprocess.Popen[str]", answer: str = "") -> int:
     return process.returncode
 
 
+@pytest.mark.extended
 def test_the_readme_program_is_killed_and_run_again(folder: Folder) -> None:
     """The README's program asks; killed with its servers while it asks, and run again, it asks again, looks nothing up
     twice, refunds once, and prints the recorded result to whoever runs it a third time.
@@ -204,6 +205,7 @@ def test_the_readme_program_is_killed_and_run_again(folder: Folder) -> None:
     assert not folder.servers()
 
 
+@pytest.mark.extended
 def test_programs_of_one_folder_and_a_person_beside_them(folder: Folder) -> None:
     """Two programs of one folder with agents of one name never take each other's runs; the first one leaves, and the
     servers stay for the second; a person lists and approves from another terminal while it waits.
@@ -281,6 +283,7 @@ def ask(url: str, text: str | None = None) -> tuple[int, Any]:
         return 0, None
 
 
+@pytest.mark.extended
 def test_a_record_is_anchored_without_any_setting(folder: Folder) -> None:
     """With the embedded servers, a record that its database's owner rewrites is altered, even without a history; and
     the results of its calls are signed.

@@ -204,6 +204,7 @@ async def test_a_run_that_started_before_encryption_continues_encrypted(
     assert [ran.code for ran in await asyncio.gather(*runs)] == [0] * 4
 
 
+@pytest.mark.extended
 async def test_events_of_a_terminated_run_are_recovered(worker: Any) -> None:
     """A terminated thread is re-opened: the worker reads its unrecorded events from the encrypted history."""
     async with worker(OLD) as r:

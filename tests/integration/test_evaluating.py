@@ -198,6 +198,7 @@ async def test_recorded_replies_reproduce_the_recorded_run(tmp_path: Path) -> No
     assert RAN == []
 
 
+@pytest.mark.extended
 async def test_another_policy_reports_what_it_would_deny(refunded: Path) -> None:
     """A stricter policy denies calls or asks where none was asked; the rerun names the call and the rule."""
     evaluation = await played(refunded, catalog(Policy(rules=(deny("refund"), allow()))))
@@ -213,6 +214,7 @@ async def test_another_policy_reports_what_it_would_deny(refunded: Path) -> None
     assert RAN == []
 
 
+@pytest.mark.extended
 async def test_people_who_sign_need_not_sign_again(refunded: Path) -> None:
     """Only the policy's verdicts are evaluated; who may decide, quorums and signatures are not asked of a recording."""
     people = tuple(Approver(name=name) for name in ("carol", "dave"))
@@ -222,6 +224,7 @@ async def test_people_who_sign_need_not_sign_again(refunded: Path) -> None:
     assert (evaluation.same_calls, evaluation.same_result, evaluation.nothing_refused) == (True, True, True)
 
 
+@pytest.mark.extended
 async def test_another_llm_gets_recorded_results_stubs_and_misses(refunded: Path) -> None:
     """A recorded call gets its result once; any other call gets a stub, or a result that says it was not made."""
 
@@ -243,6 +246,7 @@ async def test_another_llm_gets_recorded_results_stubs_and_misses(refunded: Path
     assert RAN == []
 
 
+@pytest.mark.extended
 async def test_messages_are_sent_in_the_step_in_which_they_arrived(tmp_path: Path) -> None:
     """A message that arrived while the agent was working is shown to the LLM after the same step."""
     async with agent(CATALOG, [], secrets=SECRETS, patience=PATIENCE) as run:
@@ -268,6 +272,7 @@ async def test_a_rerun_reads_no_secrets_and_opens_nothing(refunded: Path, tmp_pa
         await played(tmp_path / "none.holdfast", CATALOG)
 
 
+@pytest.mark.extended
 async def test_forks_and_sub_agents_are_refused(tmp_path: Path) -> None:
     """A sub-agent's file is rejected with the name of the thread to rerun instead."""
     async with agent(CATALOG, _leads, secrets=SECRETS, patience=PATIENCE) as run:

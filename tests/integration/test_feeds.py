@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import httpx2
+import pytest
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
 from holdfast.client.threads import Threads
@@ -178,6 +179,7 @@ async def test_a_chat_of_the_ai_sdk_denies_and_reconnects(rig: StartRig) -> None
         await run.cancel()
 
 
+@pytest.mark.extended
 async def test_a_feed_that_is_cut_while_the_agent_writes_continues(rig: StartRig) -> None:
     """Each connection brings one event of a reply that is being written, and the next continues after it."""
     seen, text = Seen(), "These words come one by one."

@@ -122,6 +122,7 @@ async def test_a_forgotten_thread_keeps_its_digests_and_nothing_else(rig: StartR
         await eventually(partial(verify, threads, thread, evidence=evidence), lambda report: report.ok)
 
 
+@pytest.mark.extended
 async def test_content_that_other_threads_need_stays(stack: Stack, client: Client) -> None:
     """A shared artifact and a memory in a wider scope stay and are named; an altered tombstone is detected."""
     async with new_pool(stack.database_url) as (_, pool):
@@ -170,6 +171,7 @@ async def test_a_tombstone_does_not_hide_remaining_content(stack: Stack, client:
             assert not (await verify(threads, "gone", evidence=evidence)).ok
 
 
+@pytest.mark.extended
 async def test_all_runs_are_removed_for_any_thread_id(client: Client) -> None:
     """Runs that visibility queries cannot name, and runs that no later run names, are removed; those of others stay."""
     await asyncio.gather(

@@ -131,6 +131,7 @@ async def test_a_fork_begins_with_the_same_bytes_and_has_no_effect(rig: StartRig
         assert (compared.common, [each.verdict for each in compared.second.calls][:1]) == (at + 1, ["ask"])
 
 
+@pytest.mark.extended
 async def test_a_fork_of_an_open_thread_drops_its_open_requests_and_calls(rig: StartRig) -> None:
     """Open requests and calls of the original end in the fork, and stay open in the original."""
     async with rig(catalog(), both) as started:
@@ -147,6 +148,7 @@ async def test_a_fork_of_an_open_thread_drops_its_open_requests_and_calls(rig: S
         assert (await verify(threads_of(started), again.thread)).reason == ""
 
 
+@pytest.mark.extended
 async def test_a_fork_inside_a_reply_contains_all_of_its_calls(rig: StartRig) -> None:
     """Whichever event is chosen, each call in the transcript has its result: providers reject anything else."""
     async with rig(catalog(), both) as started:
@@ -159,6 +161,7 @@ async def test_a_fork_inside_a_reply_contains_all_of_its_calls(rig: StartRig) ->
             assert roles == ["user", "assistant", "tool", "tool", "user", "assistant"]
 
 
+@pytest.mark.extended
 async def test_a_fork_from_before_the_folder_was_known_gets_an_empty_one(rig: StartRig) -> None:
     """A fork from before the original loaded its agent starts with an empty folder, not with the worker's."""
     async with rig(catalog(), work) as started:
@@ -252,6 +255,7 @@ async def test_a_message_can_be_edited_and_a_task_restarted(rig: StartRig) -> No
         assert (state["task"], state["agent"], state["step"]) == (before["task"], before["agent"], 1)
 
 
+@pytest.mark.extended
 async def test_a_sub_agents_thread_can_be_forked_but_not_restarted(rig: StartRig) -> None:
     """A fork at the sub-agent's task starts over, outside the tree: the parent and the tree see nothing of it."""
     boss = Agent(name="boss", instructions="Delegate.", tools=(), subagents=("hand",), policy=Policy(rules=(allow(),)))
@@ -287,6 +291,7 @@ def git(folder: Path, *arguments: str, at: str = "2020-01-01T00:00:00Z") -> str:
     ).stdout
 
 
+@pytest.mark.extended
 async def test_a_fork_works_on_the_files_of_that_time(rig: StartRig, tmp_path: Path) -> None:
     """The fork's folder is a work tree at the commit of that event; the original's files and branch stay."""
     folder = tmp_path / "repository"

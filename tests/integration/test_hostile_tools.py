@@ -93,11 +93,13 @@ async def outcomes(rig: StartRig, *tools: Tool) -> list[tuple[str, str]]:
     ("misbehave", "words"),
     [
         (exits, "SystemExit: 3"),
-        (interrupts, "KeyboardInterrupt: "),
-        (is_spiteful, "Spiteful: (no message: its __str__ raised KeyboardInterrupt)"),
-        (runs_dry, "RuntimeError: "),
-        (cancels, "CancelledError: "),
-        (group, "BaseExceptionGroup: all (1 sub-exception)"),
+        pytest.param(interrupts, "KeyboardInterrupt: ", marks=pytest.mark.extended),
+        pytest.param(
+            is_spiteful, "Spiteful: (no message: its __str__ raised KeyboardInterrupt)", marks=pytest.mark.extended
+        ),
+        pytest.param(runs_dry, "RuntimeError: ", marks=pytest.mark.extended),
+        pytest.param(cancels, "CancelledError: ", marks=pytest.mark.extended),
+        pytest.param(group, "BaseExceptionGroup: all (1 sub-exception)", marks=pytest.mark.extended),
     ],
 )
 async def test_any_exception_of_a_tool_becomes_its_result(
@@ -128,7 +130,14 @@ async def test_any_exception_of_a_tool_becomes_its_result(
     assert len(reads) >= 2  # a local read is called again if a query makes its workflow task fail
 
 
-@pytest.mark.parametrize("value", [{"a": Secretive()}, Labelled("fine", "nobody")], ids=["value", "trust"])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": Secretive()},
+        pytest.param(Labelled("fine", "nobody"), marks=pytest.mark.extended),  # type: ignore[arg-type]
+    ],
+    ids=["value", "trust"],
+)
 async def test_a_result_that_cannot_be_shown(rig: StartRig, value: Any) -> None:
     """A read with an unprintable result has failed; an effect is `ok`, or else the LLM would repeat it."""
     calls: list[int] = []
@@ -156,7 +165,7 @@ async def test_a_result_that_cannot_be_shown(rig: StartRig, value: Any) -> None:
             "ok",
             "act returned, so it took effect; its result cannot be shown: SystemExit",
         ),
-        (lambda: Found({2, 1}), "ok", "[1, 2]"),
+        pytest.param(lambda: Found({2, 1}), "ok", "[1, 2]", marks=pytest.mark.extended),
     ],
     ids=["not shown", "shown"],
 )
@@ -173,6 +182,7 @@ async def test_an_unprintable_result_of_a_check(rig: StartRig, check: Any, statu
     assert content.startswith(words)
 
 
+@pytest.mark.extended
 async def test_a_function_behind_a_plain_decorator_is_awaited(rig: StartRig) -> None:
     """A wrapper that is not async itself returns a coroutine, which is awaited as the tool's result."""
 
@@ -185,6 +195,7 @@ async def test_a_function_behind_a_plain_decorator_is_awaited(rig: StartRig) -> 
     ]
 
 
+@pytest.mark.extended
 async def test_a_tool_may_send_heartbeats(rig: StartRig) -> None:
     """An activity of another program used as a tool has its result, in a thread and on the loop."""
 
@@ -199,6 +210,7 @@ async def test_a_tool_may_send_heartbeats(rig: StartRig) -> None:
     assert await outcomes(rig, *tools) == [("ok", "done")] * 2
 
 
+@pytest.mark.extended
 async def test_a_lone_surrogate_is_replaced(rig: StartRig) -> None:
     """Text that cannot be encoded as UTF-8 stops no call, in a result, an error or a list."""
 

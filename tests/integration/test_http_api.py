@@ -194,6 +194,7 @@ async def test_a_run_from_start_to_result(rig: StartRig, tmp_path: Any) -> None:
         assert messages["messages"] == [each for part in pages for each in part]
 
 
+@pytest.mark.extended
 async def test_a_result_reports_the_sub_agent_that_needs_a_person(rig: StartRig, tmp_path: Any) -> None:
     """With `attention`, the wait for a tree ends with the sub-agent's request, whose thread takes the decision. With
     `end`, there is no result yet, and the answer says whom it waits for.
@@ -214,6 +215,7 @@ async def test_a_result_reports_the_sub_agent_that_needs_a_person(rig: StartRig,
         assert (await settled(http, thread, "end"))["status"] == "completed"
 
 
+@pytest.mark.extended
 async def test_an_unattended_start_fails_with_the_cause(rig: StartRig, tmp_path: Any) -> None:
     """The result has the cause at once; the same start with another `when_blocked` is another start."""
     async with http_site(rig, tmp_path) as (http, _):
@@ -228,6 +230,7 @@ async def test_an_unattended_start_fails_with_the_cause(rig: StartRig, tmp_path:
         assert (await http.put(f"/threads/{named()}", json=body | {"when_blocked": "die"})).status_code == 422
 
 
+@pytest.mark.extended
 async def test_a_start_has_a_typed_context(rig: StartRig, tmp_path: Any) -> None:
     """Tools get it; another one is another start; one that does not fit ends the run with the field, not its value."""
     async with http_site(rig, tmp_path) as (http, _):
@@ -282,6 +285,7 @@ async def test_a_start_happens_once_through_any_gateway(rig: StartRig, tmp_path:
         assert [(answer.status_code, answer.json()["outcome"]) for answer in conflicts] == [(409, "exists")] * 2
 
 
+@pytest.mark.extended
 async def test_a_start_needs_no_worker(rig: StartRig, tmp_path: Any) -> None:
     """Without a worker a start is durable and idempotent, and state, events and messages are read from history."""
     async with http_site(rig, tmp_path) as (_, worker):
@@ -333,6 +337,7 @@ async def test_the_list_has_pages(rig: StartRig, tmp_path: Any) -> None:
             assert (await http.get("/threads", params={"cursor": cursor})).status_code == 422
 
 
+@pytest.mark.extended
 async def test_a_wait_is_bounded_and_follows_prefer(rig: StartRig, tmp_path: Any) -> None:
     """`Prefer: wait` is applied up to the limit, a longer `wait` is malformed, and concurrent waits are limited."""
     async with http_site(rig, tmp_path, wait_seconds=1, followers_each=2) as (http, _):
@@ -560,6 +565,7 @@ async def test_authority_is_delegated_and_revoked(rig: StartRig, tmp_path: Any) 
         assert (await http.get(path)).json().get("delegated", []) == []
 
 
+@pytest.mark.extended
 async def test_a_thread_reports_what_it_waits_for_and_what_follows(rig: StartRig, tmp_path: Any) -> None:
     """`GET` of a thread returns what `show --json` prints: now, next, last event, errors, and how it continues."""
     async with http_site(rig, tmp_path) as (http, _):
@@ -574,6 +580,7 @@ async def test_a_thread_reports_what_it_waits_for_and_what_follows(rig: StartRig
         assert shown["continue"]["why"] == "a person has to decide"
 
 
+@pytest.mark.extended
 async def test_a_constraint_is_read_and_removed(rig: StartRig, tmp_path: Any) -> None:
     """The thread's state lists its constraints; a removal is in the token owner's name, and counts once."""
     async with http_site(rig, tmp_path) as (http, _):
@@ -590,6 +597,7 @@ async def test_a_constraint_is_read_and_removed(rig: StartRig, tmp_path: Any) ->
         assert lifted["by"] == "alice"
 
 
+@pytest.mark.extended
 async def test_a_lift_continues_a_closed_thread_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
     """It needs a message, and the scope to send one; the log has the lift before the agent reads the message."""
     async with http_site(rig, tmp_path) as (http, _):
@@ -608,6 +616,7 @@ async def test_a_lift_continues_a_closed_thread_in_the_callers_name(rig: StartRi
         assert (event["by"], event["reason"]) == ("alice", "unlocked")
 
 
+@pytest.mark.extended
 async def test_another_agent_continues_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
     """A reclassification is recorded with its caller; one that changes nothing, or is too generous, is rejected."""
     async with http_site(rig, tmp_path) as (http, _):
@@ -710,6 +719,7 @@ async def test_a_thread_is_exported_as_a_file(rig: StartRig, tmp_path: Any) -> N
         assert (await http.get(f"/threads/{named()}/export")).status_code == 404
 
 
+@pytest.mark.extended
 async def test_a_file_over_http_has_the_seals_that_the_gateway_can_read(rig: StartRig, tmp_path: Path) -> None:
     """The header reports the number of seals; an unreadable anchor adds none, and the file is sent anyway."""
     anchor = tmp_path / "anchor"
@@ -740,6 +750,7 @@ async def test_a_file_over_http_has_the_seals_that_the_gateway_can_read(rig: Sta
     assert unread.content == bare.content
 
 
+@pytest.mark.extended
 async def test_readers_cannot_keep_the_gateway_busy_with_seals(
     rig: StartRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -769,6 +780,7 @@ async def test_readers_cannot_keep_the_gateway_busy_with_seals(
     assert most == [1]
 
 
+@pytest.mark.extended
 async def test_a_failed_run_has_a_result_that_says_why(rig: StartRig, tmp_path: Any) -> None:
     """An unknown agent is the cause of a failed run, not an error of the request."""
     async with http_site(rig, tmp_path) as (http, _):

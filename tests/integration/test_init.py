@@ -42,7 +42,10 @@ def test_the_new_projects_own_tests_pass(tmp_path: Path) -> None:
     assert tests.returncode == 0, tests.stdout
 
 
-@pytest.mark.parametrize("example", ["release", "loop", "research"])
+@pytest.mark.parametrize(
+    "example",
+    ["release", pytest.param("loop", marks=pytest.mark.extended), pytest.param("research", marks=pytest.mark.extended)],
+)
 def test_an_example_has_a_workspace_and_a_catalog(tmp_path: Path, example: str) -> None:
     """The new project's worker offers the example; its repository has commits, or its library documents."""
     ran = init("demo", "--example", example, folder=tmp_path)

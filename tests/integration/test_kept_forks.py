@@ -33,6 +33,7 @@ from tests.support.portable_files import independent, parts_of, rebuilt
 from tests.support.rig import StartRig, status_of
 
 
+@pytest.mark.extended
 async def test_a_fork_is_kept_under_its_own_id_and_outlives_its_original(
     rig: StartRig, stack: Stack, tmp_path: Path
 ) -> None:

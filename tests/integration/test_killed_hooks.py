@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import pytest
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import AsyncConnectionPool
 
@@ -74,6 +75,7 @@ def program(arguments: tuple[str, ...], environ: dict[str, str], folder: Path) -
     return subprocess.run(command, env=environ, cwd=folder, timeout=300, check=False).returncode
 
 
+@pytest.mark.extended
 async def test_a_killed_program_gets_every_event_again_from_the_cursor_on(stack: Stack, tmp_path: Path) -> None:
     """A thread that was taken is not repeated; one in whose middle the program was killed is, from its cursor on."""
     queue = f"hooks-{uuid4().hex[:8]}"

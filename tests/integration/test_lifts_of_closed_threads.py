@@ -8,6 +8,7 @@ from holdfast.testing import Conversation, Reply, agent, call, say
 pytestmark = pytest.mark.usefixtures("session_server")
 
 
+@pytest.mark.extended
 async def test_the_recipe_of_the_guide_works_for_an_agent_without_an_idle_limit() -> None:
     """The lift waits for the message; then the tool is called again, and the log says who lifted the constraint."""
     locked = [True]

@@ -129,6 +129,7 @@ async def test_a_server_that_dies_in_a_call_is_started_again(tmp_path: Path) -> 
         assert await call("shop_search_items", word="pen") == "10 x pen"
 
 
+@pytest.mark.extended
 async def test_people_may_answer_after_the_server_has_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +145,7 @@ async def test_people_may_answer_after_the_server_has_restarted(
         assert await call("shop_greet", word="Hello") == "Hello, Ann"
 
 
+@pytest.mark.extended
 async def test_a_cancelled_call_leaves_the_server_to_the_others(tmp_path: Path) -> None:
     """Cancelling one call ends neither its server nor another call."""
     async with caller(shop(tmp_path), SHOP_TOKEN="a secret token") as call:
@@ -158,6 +160,7 @@ async def test_a_cancelled_call_leaves_the_server_to_the_others(tmp_path: Path) 
         assert children() == servers
 
 
+@pytest.mark.extended
 async def test_no_process_is_left(tmp_path: Path) -> None:
     """The end of a worker ends its servers, also during a call; so does its death."""
     before = children()
@@ -224,6 +227,7 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
+@pytest.mark.extended
 async def test_a_server_over_http_that_dies_is_an_error(tmp_path: Path) -> None:
     """A server that dies in a call gives ConnectionLost or an unknown error, never CancelledError; an absent one is not
     reached, and nothing was sent.
@@ -241,6 +245,7 @@ async def test_a_server_over_http_that_dies_is_an_error(tmp_path: Path) -> None:
         assert call.pinned.name == "shop"
 
 
+@pytest.mark.extended
 async def test_a_connection_is_shared(tmp_path: Path) -> None:
     """Concurrent first calls start one server."""
     before = children()

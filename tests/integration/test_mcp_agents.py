@@ -56,6 +56,7 @@ async def test_a_declined_request_is_denied_and_a_dismissed_one_stays_open(rig: 
         assert (await client.until(created.task_id, "completed"))["result"]["content"][0]["text"] == "Not paid."
 
 
+@pytest.mark.extended
 async def test_a_typed_context_and_a_typed_result_have_schemas(rig: StartRig) -> None:
     """The list of tools has both schemas whole; the result comes as structured content."""
     async with site(rig, replies=QUOTES) as gateway, over_http(gateway.url, "of-alice") as client:
@@ -78,6 +79,7 @@ async def test_a_typed_context_and_a_typed_result_have_schemas(rig: StartRig) ->
         assert "numero" in json.dumps(wrong.model_dump(mode="json"))
 
 
+@pytest.mark.extended
 async def test_a_repeated_key_starts_one_run(rig: StartRig) -> None:
     """The same call with the same key is the same task; another call with that key is an error."""
     async with site(rig, replies=steps([say("Done.")])) as gateway, over_http(gateway.url, "of-alice") as client:
@@ -92,6 +94,7 @@ async def test_a_repeated_key_starts_one_run(rig: StartRig) -> None:
         await client.until(first.task_id, "completed")
 
 
+@pytest.mark.extended
 async def test_a_task_is_durable_before_the_answer(rig: StartRig) -> None:
     """When a call is answered, Temporal has the run, and its task resolves, also at a gateway that started since."""
     async with site(rig, replies=steps([say("Done.")])) as gateway, over_http(gateway.url, "of-alice") as client:
@@ -102,6 +105,7 @@ async def test_a_task_is_durable_before_the_answer(rig: StartRig) -> None:
         await client.until(created.task_id, "completed")
 
 
+@pytest.mark.extended
 async def test_a_cancelled_task_ends_as_cancelled(rig: StartRig) -> None:
     """`tasks/cancel` stops the run; once it is over, it changes nothing."""
     async with site(rig) as gateway, over_http(gateway.url, "of-alice") as client:
@@ -113,6 +117,7 @@ async def test_a_cancelled_task_ends_as_cancelled(rig: StartRig) -> None:
         assert (await client.get(created.task_id))["status"] == "cancelled"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_client_without_tasks_reads_the_result_with_a_tool(rig: StartRig, mode: Any) -> None:
     """The call returns the thread at once, and `result` the result, for clients of earlier protocols, too."""
@@ -152,6 +157,7 @@ async def test_a_gateway_vouches_for_its_callers(rig: StartRig) -> None:
         assert (decided.by, decided.proof) == ("alice", "vouched")
 
 
+@pytest.mark.extended
 async def test_where_people_sign_themselves_the_elicitation_leads_to_a_page(rig: StartRig) -> None:
     """If the policy lists no gateway, the request has a URL, and no response to it decides anything."""
     policy = POLICY.model_copy(
@@ -187,6 +193,7 @@ async def test_resources_are_transcripts_and_artifacts(rig: StartRig) -> None:
         assert json.loads(await client.read(f"{task}/artifacts")) == {"artifacts": [], "next": None}
 
 
+@pytest.mark.extended
 async def test_an_artifact_is_read_in_parts(rig: StartRig, tmp_path: Path) -> None:
     """A long result is read whole as text, and from an offset as bytes; an artifact of no event is not found."""
     replies = steps([call("report"), say("Done.")])
@@ -209,7 +216,7 @@ async def test_an_artifact_is_read_in_parts(rig: StartRig, tmp_path: Path) -> No
             await client.read(f"{folder}/sha256:{'0' * 64}")
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.extended)])
 async def test_a_client_on_the_same_machine_starts_the_server(rig: StartRig, stack: Stack, mode: Any) -> None:
     """`holdfast mcp serve` serves one client over stdio, in the name of the person at the command line."""
     async with rig(catalog(), steps([call("pay", amount=7), say("Paid.")])) as worker:

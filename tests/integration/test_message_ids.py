@@ -52,6 +52,7 @@ async def test_a_script_that_is_run_again_says_nothing_twice(rig: StartRig) -> N
         await run.cancel()
 
 
+@pytest.mark.extended
 async def test_a_message_reopens_a_closed_thread_once(rig: StartRig) -> None:
     """Its id is in the log as that of the new run's task, so neither the closed nor the open thread takes it again."""
     async with rig(CATALOG, echo) as worker:

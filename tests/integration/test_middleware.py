@@ -146,6 +146,7 @@ async def test_middleware_sees_each_call() -> None:
     assert looked.text.endswith("x")
 
 
+@pytest.mark.extended
 async def test_a_replaced_result_is_recorded() -> None:
     """The log, the LLM and the artifact get the replaced result; the status stays the tool's."""
 
@@ -196,6 +197,7 @@ async def test_middleware_around_an_llm_call() -> None:
         assert blocked.blocked.message == "not before the audit"
 
 
+@pytest.mark.extended
 async def test_an_outage_cannot_be_hidden() -> None:
     """An error of the call itself counts, whatever the middleware returns."""
 
@@ -211,6 +213,7 @@ async def test_an_outage_cannot_be_hidden() -> None:
         assert "wrong key" in result.blocked.message
 
 
+@pytest.mark.extended
 async def test_a_cached_reply() -> None:
     """A reply returned without calling the LLM is recorded, with an estimate of its tokens."""
 
@@ -320,7 +323,7 @@ async def refused(call: ToolCall, proceed: ProceedTool) -> ToolResult:
     raise CallRefused("not now")
 
 
-@pytest.mark.parametrize("kind", ["idempotent", "unsafe"])
+@pytest.mark.parametrize("kind", ["idempotent", pytest.param("unsafe", marks=pytest.mark.extended)])
 async def test_a_later_attempt_returns_the_replaced_result(attempt: Attempts, tmp_path: Path, kind: str) -> None:
     """The ledger stores the replaced result; a later attempt returns it without middleware or effect."""
     first = await attempt(effect(kind), Wrap(replaced))

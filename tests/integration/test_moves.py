@@ -96,6 +96,7 @@ async def test_an_open_request_is_decided_on_the_destination_cluster(stack: Stac
         assert (await a.verified("rel-1")).ok
 
 
+@pytest.mark.extended
 async def test_a_file_that_names_its_destination_is_imported_only_there(stack: Stack, tmp_path: Path) -> None:
     """Neither the file nor a later export is imported elsewhere, and the destination cannot be changed."""
     PAID.clear()
@@ -142,6 +143,7 @@ async def test_a_planted_outcome_is_not_exported(stack: Stack, tmp_path: Path) -
         assert await b.rows("rel-plant") == []
 
 
+@pytest.mark.extended
 async def test_a_thread_is_moved_back_to_its_source(stack: Stack, tmp_path: Path) -> None:
     """The source's record is a prefix of the file, and gets the rest; importing again changes nothing."""
     PAID.clear()
@@ -165,6 +167,7 @@ async def test_a_thread_is_moved_back_to_its_source(stack: Stack, tmp_path: Path
         assert report.ok, report
 
 
+@pytest.mark.extended
 async def test_a_run_whose_budget_was_extended_finishes_at_its_destination(stack: Stack, tmp_path: Path) -> None:
     """The agent at the destination has its original budget, yet nobody has to extend it again."""
     PAID.clear()
@@ -188,6 +191,7 @@ async def test_a_run_whose_budget_was_extended_finishes_at_its_destination(stack
         assert (await b.verified("rel-10")).ok
 
 
+@pytest.mark.extended
 async def test_a_fork_gets_no_folder_named_only_in_a_files_events(stack: Stack, tmp_path: Path) -> None:
     """A repository named by the events is on another machine; a local one of that name is not used."""
     source = tmp_path / "source"
@@ -206,6 +210,7 @@ async def test_a_fork_gets_no_folder_named_only_in_a_files_events(stack: Stack, 
         assert all(str(b.folder) in folder and not list(Path(folder).iterdir()) for folder in folders)
 
 
+@pytest.mark.extended
 async def test_a_live_copy_continues_as_a_fork(stack: Stack, tmp_path: Path) -> None:
     """The copy has its own id and folder, its open requests and calls end, and the original continues at its source."""
     PAID.clear()
@@ -243,6 +248,7 @@ async def test_an_effect_with_unknown_outcome_is_asked_about_at_the_destination(
         assert (await b.verified("rel-4")).ok
 
 
+@pytest.mark.extended
 async def test_an_import_without_its_agent_is_no_success(stack: Stack, tmp_path: Path) -> None:
     """Whoever imports it reads that no worker has the agent, as at a start, and can repeat the import once one has."""
     thread = running("rel-none").moved()
@@ -258,6 +264,7 @@ async def test_an_import_without_its_agent_is_no_success(stack: Stack, tmp_path:
         assert (state["status"], len(await b.lines("rel-none"))) == ("failed", len(thread.log))
 
 
+@pytest.mark.extended
 async def test_a_moved_thread_accepts_no_task_or_message(stack: Stack, tmp_path: Path) -> None:
     """The source lists the thread as moved; only its file continues it, also at the source."""
     async with site(stack, catalog(), script, tmp_path / "a") as a:
@@ -316,6 +323,7 @@ async def logs(site: Site) -> list[list[bytes]]:
     return [await site.log(name) for name in ("rel-6", "rel-6.1", "rel-6.2")]
 
 
+@pytest.mark.extended
 async def test_the_logs_of_sub_agents_move_along_and_back(stack: Stack, tmp_path: Path) -> None:
     """After moving there and back, the tree is read, verified and exported whole; a call reads an answer from it."""
     PAID.clear()

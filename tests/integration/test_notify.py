@@ -62,6 +62,7 @@ async def _asked(receiver: Receiver) -> list[Any]:
     return receiver.taken
 
 
+@pytest.mark.extended
 async def test_the_end_is_notified_before_the_run_closes(rig: StartRig) -> None:
     """The run closes in Temporal only once the notification of its end is delivered."""
     receiver = Receiver()
@@ -86,6 +87,7 @@ async def test_the_end_is_notified_before_the_run_closes(rig: StartRig) -> None:
             await check_thread(worker.client, run)
 
 
+@pytest.mark.extended
 async def test_one_failing_receiver_causes_no_duplicates_for_others(rig: StartRig) -> None:
     """Receivers that have accepted a notification do not get it again."""
     good, bad = Receiver(), Receiver(answers=[500, 429])
@@ -99,6 +101,7 @@ async def test_one_failing_receiver_causes_no_duplicates_for_others(rig: StartRi
             assert [status for status, _, _ in bad.requests] == [500, 429, 200]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("status", [400, 404, 410])
 async def test_a_permanent_rejection_is_not_retried(rig: StartRig, status: int) -> None:
     """A 4xx is final: the run continues at once, and the receiver does not get that notification again."""
@@ -125,6 +128,7 @@ async def test_no_redirect_is_followed(rig: StartRig) -> None:
                 assert not elsewhere.requests
 
 
+@pytest.mark.extended
 async def test_slack_gets_its_own_format(rig: StartRig) -> None:
     """The message says what is asked, why, of whom and how to answer; the LLM's text is not read as markup."""
     receiver = Receiver()
@@ -149,6 +153,7 @@ async def test_slack_gets_its_own_format(rig: StartRig) -> None:
     assert {"thread": run.id, "request": "1", "digest": request["digest"], "decision": "approve"} == value
 
 
+@pytest.mark.extended
 async def test_a_worker_without_webhooks_sends_nothing(rig: StartRig) -> None:
     """Without receivers, no notification activity is scheduled."""
     async with rig(CATALOG, steps([say("Done.")])) as worker:

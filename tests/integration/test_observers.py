@@ -102,6 +102,7 @@ async def test_a_program_observes_its_runs_with_its_own_providers() -> None:
     assert "MARKED" not in measured + "".join(span.to_json() for span in spans)
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("session_server")
 async def test_a_run_that_nobody_observes_has_no_trace() -> None:
     """Without a tracer, no header is sent, and nothing is computed."""
@@ -149,6 +150,7 @@ async def test_events_arrive_in_order_and_again_until_the_program_takes_them(sta
     assert [position for thread, position in got if thread == "bad"] == list(range(len(bad.lines)))
 
 
+@pytest.mark.extended
 async def test_a_sync_function_that_blocks_stops_no_worker(stack: Stack) -> None:
     """A function that is no coroutine function runs in a thread, one event after the other."""
     log, got = three_weeks(waits=1), list[int]()
@@ -188,6 +190,7 @@ class OtherProvider(trace.TracerProvider):
         return Other()
 
 
+@pytest.mark.extended
 async def test_a_provider_with_ids_of_its_own_has_joined_traces_too() -> None:
     """The root is above its calls, and each activation leads to the one before, by whatever ids the provider chose."""
     log = three_weeks(waits=3)

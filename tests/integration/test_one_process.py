@@ -110,6 +110,7 @@ async def test_a_program_runs_agents_and_keeps_its_process(caplog: pytest.LogCap
     assert dict(os.environ) == environ
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("servers")
 async def test_two_catalogs_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two catalogs run side by side on two queues, each with its own runs; one queue for both is refused, and the same
@@ -165,6 +166,7 @@ def refund(customer: Context[Customer]) -> str:
     return f"refunded {customer.number}"
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("servers")
 async def test_a_task_has_a_context_and_may_be_unattended() -> None:
     """The same task for another customer is another task; a task that would ask people fails if nobody is there."""
@@ -185,6 +187,7 @@ async def test_a_task_has_a_context_and_may_be_unattended() -> None:
     assert failed.value.cause == "ApprovalRequired"
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("servers")
 async def test_tasks_in_parallel_have_typed_results() -> None:
     """Tasks of one block run side by side, and each returns a value of the result's type."""
@@ -199,6 +202,7 @@ async def test_tasks_in_parallel_have_typed_results() -> None:
     assert [report.title for report in reports] == tasks
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("servers")
 async def test_a_sync_program_within_a_running_loop() -> None:
     """`run_sync`, and `running` in a plain `with`, work where an event loop runs, as in a notebook's cell."""
@@ -208,6 +212,7 @@ async def test_a_sync_program_within_a_running_loop() -> None:
         assert client.start("Talk", thread=fresh()).result().text == "again"
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("servers")
 async def test_a_block_that_another_task_leaves() -> None:
     """A block may be entered by one task and left by another, as fixtures and cells of notebooks do."""
@@ -221,6 +226,7 @@ async def test_a_block_that_another_task_leaves() -> None:
         assert (await (await client.start("Talk", thread=fresh())).result()).text == "ready"
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("servers")
 async def test_a_waiting_task_says_for_what(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """While `run` waits for a person, the log has the command that answers; a decision from elsewhere ends the wait,
@@ -239,6 +245,7 @@ async def test_a_waiting_task_says_for_what(caplog: pytest.LogCaptureFixture, mo
                 await holdfast.run(catalog, "Pay", agent="nobody")
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("servers")
 async def test_a_blocked_task_says_why(caplog: pytest.LogCaptureFixture) -> None:
     """A blocked run is reported with its cause and the command that resumes it; the provider's text cannot act on the
@@ -261,6 +268,7 @@ async def test_a_blocked_task_says_why(caplog: pytest.LogCaptureFixture) -> None
         assert (await doing).text == "Better."
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("servers")
 async def test_a_failure_is_recorded_like_a_result() -> None:
     """A task that has failed raises its failure again: it is not tried a second time on the quiet."""
@@ -318,6 +326,7 @@ async def test_a_server_of_a_team_gets_no_made_up_answers() -> None:
             pass
 
 
+@pytest.mark.extended
 async def test_a_failure_for_good_ends_the_block() -> None:
     """If something that the agents need has failed for good, the block is cancelled and raises that error; one's own
     cancellation stays one.
@@ -342,6 +351,7 @@ async def test_a_failure_for_good_ends_the_block() -> None:
         raise asyncio.CancelledError
 
 
+@pytest.mark.extended
 def test_a_catalog_has_a_queue_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With embedded servers, the queue is named after module and first agent, so that two scripts of one folder never
     take each other's runs; a queue that is named, and the queue of the project's own catalog, are used as they are.

@@ -93,6 +93,7 @@ async def test_verify_checks_the_catalogs_own_stores(thread: Thread, stack: Stac
     assert (altered["verdict"], altered["where"]) == ("altered", "artifacts")
 
 
+@pytest.mark.extended
 async def test_a_store_that_cannot_be_pruned_is_reported(thread: Thread, stack: Stack) -> None:
     """Holdfast removes nothing from a user's store: a usage error names the catalog."""
     ran = await thread("prune", "--older-than", "1h", "--yes", DATABASE_URL=stack.database_url)
@@ -100,6 +101,7 @@ async def test_a_store_that_cannot_be_pruned_is_reported(thread: Thread, stack: 
     assert b"tests.support.own_stores:catalog keeps threads in a store of its own" in ran.err
 
 
+@pytest.mark.extended
 async def test_memories_are_written_to_the_catalogs_own_store(thread: Thread) -> None:
     """`remember` and `recall` need no database if the catalog has a memory store."""
     kept = await thread("remember", "Tea without milk.", "--user", "ann", "--json")
@@ -118,6 +120,7 @@ async def test_a_catalog_that_cannot_be_loaded_is_named(thread: Thread) -> None:
     assert b"'no.such:catalog'" in ran.err
 
 
+@pytest.mark.extended
 async def test_the_gateway_reads_a_catalogs_own_thread_store(thread: Thread, tmp_path: Path) -> None:
     """The gateway reads a thread that Temporal has removed from the user's store."""
     tokens = tmp_path / "tokens.yaml"

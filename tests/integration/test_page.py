@@ -39,7 +39,7 @@ pytestmark = [
 ]
 
 PICTURES = os.environ.get("HOLDFAST_PICTURES")
-"""A folder for pictures of the pages; they are taken in any case, and then removed with the test's folder."""
+"""A folder for pictures of the pages; those that are taken without it are removed with the test's folder."""
 
 PAID = "Paid 1,250 cents to DE89 3704 0044 0532 0130 00."
 PAYS_UNTIL_PAID = (
@@ -70,7 +70,8 @@ class Gate:
             self._condition.wait_for(lambda: number < self._words, PATIENCE)
 
 
-async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pictured", [False, pytest.param(True, marks=pytest.mark.extended)])
+async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path: Path, pictured: bool) -> None:
     """From the inbox, a person reads what a call does, changes an argument, sees the difference, approves, and finds
     the result in the run, which is followed live: the reply while it is written, across a restart of the gateway and
     another attempt, until the recorded one replaces it; and so in the same thread when it is continued.
@@ -86,7 +87,8 @@ async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         await page.get_by_role("link", name="It pays 125000 cents").click()
         await expect(page.get_by_text("Invoice 4711\nof Müller & Söhne")).to_be_visible()
-        await pictures(browser, site, page, tmp_path, request["request"])
+        if pictured:
+            await pictures(browser, site, page, tmp_path, request["request"])
         await page.get_by_text("Change the arguments").click()
         changed = (await page.get_by_label("Arguments to run with").input_value()).replace("125000", "1250")
         await page.get_by_label("Arguments to run with").fill(changed)
@@ -95,7 +97,7 @@ async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path
         await page.get_by_label("Message to the agent").fill("Once is enough.")
         await page.get_by_role("button", name="Approve with these arguments").click()
         await expect(page.get_by_role("status")).to_contain_text("Accepted")
-        await reply_is_shown_while_it_is_written(browser, site, run, paid, tmp_path)
+        await reply_is_shown_while_it_is_written(browser, site, run, paid, tmp_path if pictured else None)
         await page.get_by_role("link", name=run.id).click()
         await expect(page.get_by_text("The run has completed").first).to_be_visible()
         (decided,) = [e for e in await events_of(run) if e.type == "decision_received" and e.outcome == "accepted"]
@@ -108,7 +110,7 @@ async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path
 
 
 async def reply_is_shown_while_it_is_written(
-    browser: Browser, site: PageSite, run: Any, paid: Gate, scratch: Path
+    browser: Browser, site: PageSite, run: Any, paid: Gate, scratch: Path | None
 ) -> None:
     """A page that is opened in the middle shows the words so far. One whose gateway is started again continues, without
     a word twice. Another attempt replaces the words, and the recorded reply replaces all of it.
@@ -135,7 +137,8 @@ async def reply_is_shown_while_it_is_written(
         await site.write(run, "I will pay ", "all of it.\u202e", attempt=9, first=3)
         await expect(words).to_have_text("I will pay all of it.\\u202e")
         await expect(draft.get_by_text("Is it the right account?")).to_be_hidden()
-        await pictures_of_a_draft(browser, watching, scratch)
+        if scratch:
+            await pictures_of_a_draft(browser, watching, scratch)
         paid.open()
         await expect(watching.get_by_text("The run has completed")).to_be_visible(timeout=PATIENCE * 1_000)
         await expect(draft).to_be_hidden()

@@ -60,6 +60,7 @@ async def decisions(run: WorkflowHandle[Any, Any]) -> list[tuple[str, str, str, 
     return [(each.decision, each.outcome, each.proof, each.say or each.reason) for each in events]
 
 
+@pytest.mark.extended
 async def test_a_person_decides_several_with_the_keyboard(rig: StartRig, tmp_path: Path) -> None:
     """From the inbox, a person selects calls of the same tool and rule, sees each in full, and decides: each decision
     is in the log of its run, one that was decided meanwhile is left out, and no page has a serious finding of axe-core.
@@ -142,6 +143,7 @@ async def pictures(browser: Browser, site: PageSite, page: Page, folder: Path) -
     await plain.context.close()
 
 
+@pytest.mark.extended
 async def test_a_browser_signs_several_decisions(rig: StartRig, tmp_path: Path) -> None:
     """Where signatures are required, one dialog shows all calls, and each decision has a signature of its own."""
     async with page_site(rig) as site, chromium() as browser:

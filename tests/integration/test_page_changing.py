@@ -1,11 +1,14 @@
 """People refine the task of a run, and extend its budget, on the page."""
 
+import pytest
+
 from holdfast import Budget
 from holdfast.config.page_links import path_of
 from tests.support.pages import page_site
 from tests.support.rig import StartRig, events_of, status_of
 
 
+@pytest.mark.extended
 async def test_a_person_refines_the_task_and_extends_the_budget(rig: StartRig) -> None:
     """Each form has one effect, in the name of the person, however often it is sent; a wrong one says why, and keeps
     what was typed.

@@ -3,6 +3,8 @@
 import html
 from pathlib import Path
 
+import pytest
+
 from holdfast.config.page_links import path_of
 from holdfast.testing import call, say, steps
 from tests.support.pages import page_site
@@ -10,6 +12,7 @@ from tests.support.rig import StartRig, eventually, status_of
 from tests.workflow.test_server_questions import asking_catalog, book
 
 
+@pytest.mark.extended
 async def test_a_question_is_answered_on_the_page(rig: StartRig, tmp_path: Path) -> None:
     """The inbox lists a server's questions; a page shows its words as its own, a form to fill in, and no way to
     change the call. An answer that does not fit is shown again with the reason; an address is confirmed, not filled in.

@@ -46,6 +46,7 @@ async def memories_of(thread: str) -> InMemoryMemories:
     return store
 
 
+@pytest.mark.extended
 @pytest.mark.browser
 @browsing
 async def test_a_person_looks_at_a_run_from_all_sides(rig: StartRig) -> None:
@@ -192,6 +193,7 @@ async def test_a_side_needs_its_scope_and_its_form(rig: StartRig) -> None:
         assert (await site.http.get("/page/fleet")).status_code == 200
 
 
+@pytest.mark.extended
 async def test_a_long_run_is_shown_in_parts(rig: StartRig) -> None:
     """The calls of a long run are read part by part, its costs as a whole."""
     looks = [call("look", at=f"place {number}") for number in range(60)]

@@ -159,6 +159,7 @@ async def answer(page: Page) -> None:
     await page.get_by_role("button", name="Answer").click()
 
 
+@pytest.mark.extended
 async def test_the_browser_computes_the_digest_of_any_call(rig: StartRig) -> None:
     """Numbers of any size, a typed context and the lack of a preview give the digest that the run has."""
     async with page_site(rig) as site, chromium() as browser:
@@ -182,6 +183,7 @@ async def test_the_browser_computes_the_digest_of_any_call(rig: StartRig) -> Non
             await status_of(run, "completed")
 
 
+@pytest.mark.extended
 async def test_without_a_listed_key_nothing_can_be_signed(rig: StartRig) -> None:
     """A browser without a key, and one whose key the policy does not list, offer no decision and say why."""
     async with page_site(rig) as site, chromium() as browser:
@@ -198,6 +200,7 @@ async def test_without_a_listed_key_nothing_can_be_signed(rig: StartRig) -> None
                     await make_key(page, site.url)
 
 
+@pytest.mark.extended
 async def test_a_browser_signs_what_steers_a_run_and_what_it_is_told(rig: StartRig, tmp_path: Path) -> None:
     """Where signatures are required, people pause, resume and retry a run, extend its budget, and send it messages and
     refinements by their own signatures, and the log has them; without a listed key the buttons are disabled and say

@@ -35,6 +35,7 @@ async def inbox_with(page: Page, url: str, words: str) -> None:
     await expect(page.locator("#inbox")).to_contain_text(words, timeout=PATIENCE * 1_000)
 
 
+@pytest.mark.extended
 async def test_a_person_frees_a_blocked_run(rig: StartRig, tmp_path: Path) -> None:
     """A blocked run is in the inbox with its cause. A person opens it and retries; if the cause is not fixed, it is
     blocked again, and the page says so.
@@ -59,6 +60,7 @@ async def test_a_person_frees_a_blocked_run(rig: StartRig, tmp_path: Path) -> No
         assert [event.by for event in retried] == ["alice", "alice"]
 
 
+@pytest.mark.extended
 async def test_a_person_denies_and_answers_a_server(rig: StartRig, tmp_path: Path) -> None:
     """A person fills in what a tool's server asks; an answer that does not fit is shown again with the reason. They
     decline the next question, and the call ends without an answer.

@@ -90,6 +90,7 @@ async def test_the_llm_reads_the_part_and_what_is_missing() -> None:
     assert told == ["[This result is partial. Missing: page 3; page 4]\ntext of 1", "text of 1"]
 
 
+@pytest.mark.extended
 async def test_a_check_may_find_that_a_part_of_the_effect_happened() -> None:
     """The worker died after the first mail: the check's partial result is adopted, and nothing is sent again."""
     sent.clear()
@@ -111,6 +112,7 @@ async def test_no_secret_is_recorded_as_missing() -> None:
     assert b"s3cr3t" not in everything
 
 
+@pytest.mark.extended
 async def test_middleware_cannot_make_a_partial_result_look_complete_by_accident() -> None:
     """Its own result keeps the fact that a part is missing, but not the tool's text, which it may exist to remove."""
     async with agent(catalog(Replace()), [call("read_pages", numbers=[1, 3]), say("Done.")]) as run:

@@ -48,6 +48,7 @@ def found() -> set[Path]:
     return {each.home for each in running_stacks()}
 
 
+@pytest.mark.extended
 def test_a_stack_of_another_folder_is_found_while_it_runs(tmp_path: Path) -> None:
     """A stack counts only with its own record: one that names another process, or that others can read, is ignored."""
     home = tmp_path / "home"
@@ -76,6 +77,7 @@ def test_an_error_lists_each_searched_location_and_each_running_stack(tmp_path: 
         assert f"running    127.0.0.1:29998: HOLDFAST_HOME={home}" in lines
 
 
+@pytest.mark.extended
 def test_only_the_stack_at_the_default_address_is_adopted(tmp_path: Path) -> None:
     """A client that reaches it anyway gets its key and record; an explicit server or state folder takes precedence."""
     home, here = tmp_path / "home", tmp_path / "here"

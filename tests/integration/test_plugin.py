@@ -180,6 +180,7 @@ class Upgrading(SimplePlugin):
         self.open -= 1
 
 
+@pytest.mark.extended
 async def test_it_works_beside_another_plugin(stack: Stack, environ: dict[str, str]) -> None:
     """Each opens what it needs, and the other's converter, sandbox and interceptors stay in use."""
     async with scripted(environ) as variables:
@@ -192,6 +193,7 @@ async def test_it_works_beside_another_plugin(stack: Stack, environ: dict[str, s
         assert other.open == 0
 
 
+@pytest.mark.extended
 async def test_it_costs_what_it_says_and_changes_no_setting(
     stack: Stack, environ: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -218,6 +220,7 @@ async def test_it_costs_what_it_says_and_changes_no_setting(
         assert not caplog.messages
 
 
+@pytest.mark.extended
 async def test_two_catalogs_on_one_queue_are_refused(stack: Stack, environ: dict[str, str]) -> None:
     """Either worker would get the other's runs; the same catalog may have two workers."""
     async with scripted(environ) as variables:
@@ -250,6 +253,7 @@ class Namesake:
         """Do nothing."""
 
 
+@pytest.mark.extended
 async def test_a_worker_that_cannot_run_agents_says_why(stack: Stack, environ: dict[str, str]) -> None:
     """A name that Holdfast's histories contain, a client without the plugin, and a missing database are refused."""
     client = await connect(stack, HoldfastPlugin(CATALOG, environ=environ))
@@ -263,7 +267,9 @@ async def test_a_worker_that_cannot_run_agents_says_why(stack: Stack, environ: d
             await asyncio.Event().wait()
 
 
-@pytest.mark.parametrize("runner", [UnsandboxedWorkflowRunner(), SandboxedWorkflowRunner()])
+@pytest.mark.parametrize(
+    "runner", [UnsandboxedWorkflowRunner(), pytest.param(SandboxedWorkflowRunner(), marks=pytest.mark.extended)]
+)
 async def test_only_the_named_task_queue_runs_agents(
     stack: Stack, environ: dict[str, str], runner: WorkflowRunner
 ) -> None:

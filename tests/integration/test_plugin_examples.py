@@ -26,6 +26,7 @@ def queue(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> str:
     return queue
 
 
+@pytest.mark.extended
 async def test_research_in_a_workflow_plans_searches_side_by_side_and_reports(stack: Stack, queue: str) -> None:
     """The report has what each search found, and is a value of the program's own type."""
     client = await TemporalClient.connect(
@@ -59,6 +60,7 @@ async def test_a_shops_worker_runs_an_agent_beside_its_orders(queue: str) -> Non
         assert order not in existing_worker.CHARGED
 
 
+@pytest.mark.extended
 async def test_an_agent_calls_activities_of_two_workers(
     stack: Stack, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

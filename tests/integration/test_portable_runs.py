@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from holdfast import Agent, Cannot, Catalog, Limits, Policy, allow, ask, tool
 from holdfast.client.forks import fork
 from holdfast.client.reading.record import Evidence
@@ -103,6 +105,7 @@ def open_questions(report: FileVerification) -> set[str]:
     return {each.what for each in report.unchecked} - {"anchors"}  # none are given
 
 
+@pytest.mark.extended
 async def test_a_sub_agents_file_has_the_policies_that_judged_it(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
     """The file contains the policies above, with their approvers; without them, it names the verdict they led to."""
     async with rig(catalog(), script) as r:
@@ -138,6 +141,7 @@ async def test_a_sub_agents_file_has_the_policies_that_judged_it(rig: StartRig, 
     assert (report.ok, report.where, report.position) == (False, LOG, verdict)
 
 
+@pytest.mark.extended
 async def test_a_tree_is_exported_whole(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
     """A tree is exported with all levels of sub-agents, open or ended; their long answers are clipped.
 

@@ -35,6 +35,7 @@ def _servers(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.extended
 async def test_research_plans_searches_in_parallel_and_reports() -> None:
     """The report has what each search found; a second run of the script asks the LLM nothing, and prints the same."""
     asked: Counter[str] = Counter()
@@ -53,6 +54,7 @@ async def test_research_plans_searches_in_parallel_and_reports() -> None:
     assert {asked[topic] for topic in research.NOTES} == {2}  # the search, and the answer
 
 
+@pytest.mark.extended
 def test_a_chat_goes_on_across_restarts_and_waits_for_the_staff() -> None:
     """A guest chats over HTTP; after a restart of the application, the chat continues; a large party waits for a
     decision from outside; and a chat's id opens no other thread.
@@ -80,6 +82,7 @@ def test_a_chat_goes_on_across_restarts_and_waits_for_the_staff() -> None:
         assert http.post("/chats", json={"text": "x" * 2_001}).status_code == 422
 
 
+@pytest.mark.extended
 async def test_an_application_in_the_loop_of_a_test() -> None:
     """The lifespan runs in any event loop that an application runs in, twice in one process."""
     for _ in range(2):
@@ -114,6 +117,7 @@ async def test_a_report_is_one_command(printed: Printed) -> None:
     assert "ApprovalRequired" in printed()
 
 
+@pytest.mark.extended
 async def test_a_chat_with_refunds_is_one_command(printed: Printed, typed: Callable[[str], None]) -> None:
     """Lines at the terminal are answered; the second command, after the first has ended, approves the refund."""
     chat_id = f"customer-{uuid4().hex[:8]}"
@@ -126,6 +130,7 @@ async def test_a_chat_with_refunds_is_one_command(printed: Printed, typed: Calla
     assert "order 7 is refunded: 500 cents" in printed()
 
 
+@pytest.mark.extended
 async def test_plans_and_trees_are_one_command(printed: Printed, typed: Callable[[str], None]) -> None:
     """One program executes its plan; another shows the request of a sub-agent, and the tree after its end."""
     await plan_and_execute.main(f"trip-{uuid4().hex[:8]}", "Plan a trip")
@@ -138,6 +143,7 @@ async def test_plans_and_trees_are_one_command(printed: Printed, typed: Callable
     assert f"{name}.1.1: printer completed" in shown
 
 
+@pytest.mark.extended
 async def test_bank_support_is_one_command(printed: Printed) -> None:
     """The program says who asks; the PIN in the question verifies the customer, and the card is blocked."""
     await bank.main("4711", "Block my card, please: my PIN is 0815.")

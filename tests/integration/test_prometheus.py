@@ -311,6 +311,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
+@pytest.mark.extended
 async def test_every_alert_fires_and_every_query_answers(stack: Stack, tmp_path: Path) -> None:
     """Without a worker, one alert fires; with a sound worker, none; in trouble, each of them."""
     if shutil.which("prometheus") is None:

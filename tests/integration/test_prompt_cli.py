@@ -114,6 +114,7 @@ async def test_the_raw_prompt_is_what_the_llm_then_receives(rig: StartRig, promp
         assert [each["kind"] for each in view["waits"]] == ["retry"]
 
 
+@pytest.mark.extended
 async def test_queued_content_is_shown_before_it_is_sent(rig: StartRig, prompt: Starter) -> None:
     """A call that waits for approval and a queued message are listed; neither is in the request yet."""
     async with rig(catalog(), steps([call("publish", version="1.2"), say("done")])) as r:
@@ -135,6 +136,7 @@ async def test_queued_content_is_shown_before_it_is_sent(rig: StartRig, prompt: 
         assert "transcript" in screen
 
 
+@pytest.mark.extended
 async def test_a_closed_thread_shows_its_next_prompt(rig: StartRig, prompt: Starter, database_url: str) -> None:
     """After a compaction, a closed run's prompt is its last request and the answer, for the recorded agent."""
 
@@ -167,6 +169,7 @@ async def test_a_closed_thread_shows_its_next_prompt(rig: StartRig, prompt: Star
     assert [each["kind"] for each in view["waits"]] == ["say"]
 
 
+@pytest.mark.extended
 async def test_a_compaction_that_is_due_is_the_next_request(rig: StartRig, prompt: Starter) -> None:
     """If a context compaction is due, the prompt is its request, with the instruction at the end."""
 
@@ -185,6 +188,7 @@ async def test_a_compaction_that_is_due_is_the_next_request(rig: StartRig, promp
         await run.terminate()
 
 
+@pytest.mark.extended
 async def test_a_thread_without_a_prompt_is_an_error(prompt: Starter, rig: StartRig) -> None:
     """An unknown thread, or one that no worker has loaded, is a clear error with the right exit code."""
     async with rig(catalog(), steps([])) as r:

@@ -131,6 +131,7 @@ async def test_a_run_that_waits_for_other_data_sleeps_on_and_keeps_nothing(rig: 
         await status_of(run, "completed")
 
 
+@pytest.mark.extended
 async def test_a_run_that_falls_asleep_just_before_the_event_is_woken(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +150,7 @@ async def test_a_run_that_falls_asleep_just_before_the_event_is_woken(
         assert published.sent == (run.id,)
 
 
+@pytest.mark.extended
 async def test_runs_that_could_not_be_reached_are_named(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure affects only its own run, is retried with the second search, and then reported."""
     event, tries = a_name(), list[str]()
@@ -170,6 +172,7 @@ async def test_runs_that_could_not_be_reached_are_named(rig: StartRig, monkeypat
         assert tries.count(lost.id) == 2
 
 
+@pytest.mark.extended
 async def test_signals_are_sent_as_fast_as_workers_process_them(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """More signals are sent only once a worker has completed the workflow tasks of all but the last ones."""
     event, before = a_name(), list[str]()
@@ -193,6 +196,7 @@ async def test_signals_are_sent_as_fast_as_workers_process_them(rig: StartRig, m
         assert tuple(before) == published.sent == ids(waiting)
 
 
+@pytest.mark.extended
 async def test_tasks_of_many_waiting_runs_go_to_any_worker(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run beyond the first few is unbound from its worker's sticky queue, in which its task would time out."""
     event = a_name()
@@ -212,6 +216,7 @@ async def test_tasks_of_many_waiting_runs_go_to_any_worker(rig: StartRig, monkey
         assert queues == [False, True, True]
 
 
+@pytest.mark.extended
 async def test_slow_workers_are_awaited_as_long_as_they_make_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the last run of a batch lags, others are polled; waiting ends once no more tasks are completed."""
     looks: list[int] = []
@@ -227,6 +232,7 @@ async def test_slow_workers_are_awaited_as_long_as_they_make_progress(monkeypatc
     assert looks == [0, 1, 2, 3] * 4
 
 
+@pytest.mark.extended
 async def test_a_long_publication_does_not_wait_for_workers_until_its_end(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +257,7 @@ async def test_a_long_publication_does_not_wait_for_workers_until_its_end(
         assert looks == []
 
 
+@pytest.mark.extended
 async def test_without_a_worker_the_signals_are_sent_anyway(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Temporal keeps the signals for the next worker: publishing waits for one once, and no longer."""
     event, waited = a_name(), list[str]()

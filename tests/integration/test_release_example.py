@@ -138,6 +138,7 @@ def test_a_tag_is_found_by_its_own_call(trickle: Path, context: ToolContext) -> 
         tag_release("0.2.0", other)
 
 
+@pytest.mark.extended
 def test_a_tag_interrupted_after_its_commit_is_made_on_that_commit(trickle: Path, context: ToolContext) -> None:
     """The second attempt makes no second commit."""
     git(trickle, "commit", "-qam", "chore: release v0.2.0")
@@ -153,6 +154,7 @@ def test_a_version_missing_from_the_changelog_is_not_tagged(context: ToolContext
         tag_release("0.3.0", context)
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("at_once")
 async def test_a_publication_is_found_by_its_own_call(trickle: Path, context: ToolContext) -> None:
     """One line beside the repository has version, commit and key; another call is rejected."""
@@ -172,6 +174,7 @@ async def test_a_publication_is_found_by_its_own_call(trickle: Path, context: To
     assert len(publications(trickle)) == 1
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("at_once")
 async def test_nothing_is_published_without_a_tag(trickle: Path, context: ToolContext) -> None:
     """The rejection names the tool to call first, and the registry stays unchanged."""
@@ -181,6 +184,7 @@ async def test_nothing_is_published_without_a_tag(trickle: Path, context: ToolCo
     assert not registry_of(trickle).exists()
 
 
+@pytest.mark.extended
 def test_an_unreadable_registry_leaves_the_outcome_unknown(trickle: Path, context: ToolContext) -> None:
     """A truncated line does not show whether the publication happened."""
     registry_of(trickle).write_text('{"version": "0.2')
@@ -188,7 +192,19 @@ def test_an_unreadable_registry_leaves_the_outcome_unknown(trickle: Path, contex
     assert isinstance(find_publication(context), Unknown)
 
 
-@pytest.mark.parametrize("version", ["", "v1.0.0", "1.0", "../1.0.0", "1.0.0 --force", "--help", "1.0.0\n", "01.0.0"])
+@pytest.mark.parametrize(
+    "version",
+    [
+        "",
+        pytest.param("v1.0.0", marks=pytest.mark.extended),
+        pytest.param("1.0", marks=pytest.mark.extended),
+        pytest.param("../1.0.0", marks=pytest.mark.extended),
+        pytest.param("1.0.0 --force", marks=pytest.mark.extended),
+        pytest.param("--help", marks=pytest.mark.extended),
+        pytest.param("1.0.0\n", marks=pytest.mark.extended),
+        pytest.param("01.0.0", marks=pytest.mark.extended),
+    ],
+)
 def test_only_a_version_reaches_git_and_the_registry(version: str) -> None:
     """Arguments that are no version never reach the tool."""
     for name in ("tag_release", "publish"):
@@ -235,7 +251,12 @@ GONE_WELL = {
 
 @pytest.mark.parametrize(
     ("subject", "version"),
-    [("fix: a leak", "1.2.4"), ("feat(api): more", "1.3.0"), ("feat!: other", "2.0.0"), ("whatever", "1.2.4")],
+    [
+        ("fix: a leak", "1.2.4"),
+        pytest.param("feat(api): more", "1.3.0", marks=pytest.mark.extended),
+        pytest.param("feat!: other", "2.0.0", marks=pytest.mark.extended),
+        pytest.param("whatever", "1.2.4", marks=pytest.mark.extended),
+    ],
 )
 def test_the_script_derives_the_version_from_the_commits(subject: str, version: str) -> None:
     """The version follows semantic versioning."""
@@ -261,7 +282,16 @@ def test_the_script_continues_from_any_point() -> None:
     ]
 
 
-@pytest.mark.parametrize("tool", ["commits_since_tag", "edit_file", "run_tests", "tag_release", "publish"])
+@pytest.mark.parametrize(
+    "tool",
+    [
+        "commits_since_tag",
+        pytest.param("edit_file", marks=pytest.mark.extended),
+        pytest.param("run_tests", marks=pytest.mark.extended),
+        pytest.param("tag_release", marks=pytest.mark.extended),
+        pytest.param("publish", marks=pytest.mark.extended),
+    ],
+)
 def test_the_script_ends_if_a_call_fails_or_is_denied(tool: str) -> None:
     """The script replies with the result, and calls nothing more."""
     results = {}

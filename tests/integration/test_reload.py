@@ -77,6 +77,7 @@ def test_files_are_reloaded_only_on_embedded_servers(tmp_path: Path) -> None:
     assert (ran.returncode, "add --dev" in ran.stderr) == (2, True), ran
 
 
+@pytest.mark.extended
 def test_a_projects_files_are_watched_but_not_what_agents_write(tmp_path: Path) -> None:
     """Code, settings and policies below the folder are watched; state folders, hidden folders and packages are not."""
     watched = [TOML, ENV, "agents.py", "policies/strict.yaml", "tools/mail.py"]

@@ -407,6 +407,7 @@ class Ran:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+@pytest.mark.extended
 def test_the_lifecycle_of_a_memory(shell: Callable[..., Ran]) -> None:
     """Remember, supersede, recall, history and forget print JSON; a person's items have trust level `person`."""
     user = f"u{uuid4().hex}"
@@ -431,6 +432,7 @@ def test_the_lifecycle_of_a_memory(shell: Callable[..., Ran]) -> None:
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "Nothing is remembered yet.\n")
 
 
+@pytest.mark.extended
 def test_vectors_on_the_command_line(shell: Callable[..., Ran]) -> None:
     """With a model and an endpoint, `recall` searches vectors; during an outage it says so, and searches words."""
     agent = f"a{uuid4().hex}"
@@ -443,6 +445,7 @@ def test_vectors_on_the_command_line(shell: Callable[..., Ran]) -> None:
     assert "words alone" in away.err
 
 
+@pytest.mark.extended
 def test_invalid_memory_commands_are_rejected(shell: Callable[..., Ran]) -> None:
     """Each rejection has its exit code, and a message that says what to do."""
     (one,) = shell("remember", "Once.", "--thread", uuid4().hex, "--json").lines

@@ -174,6 +174,7 @@ def wrong(ending: Ending) -> set[str]:
     return {row.fact for row in rows(ending) if not row.right}
 
 
+@pytest.mark.extended
 async def test_the_tree_answers_a_narrowed_question() -> None:
     """Sub-agents, an event, a night, an extension, a review and an approval yield one report without the brokers.
 
@@ -228,6 +229,7 @@ async def test_the_tree_answers_a_narrowed_question() -> None:
         }
 
 
+@pytest.mark.extended
 async def test_without_a_person_the_budget_ends_it_with_a_partial_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """The brokers are compared, too, so the steps run out before the report; after an extension it is published."""
     # The next sub-agent's share depends on whether one in the background has ended: here there is none.

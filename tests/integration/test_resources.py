@@ -151,6 +151,7 @@ def other_database() -> Database:
     return Database(["another"])
 
 
+@pytest.mark.extended
 async def test_a_provider_is_overridden() -> None:
     """`with_resources` replaces the provider of a type, also for its dependents; another type is rejected."""
     async with AsyncExitStack() as cleanup:
@@ -184,6 +185,7 @@ async def test_a_failing_provider_closes_the_rest() -> None:
     assert LOG == ["settings", "open database", "close database"]
 
 
+@pytest.mark.extended
 async def test_a_hanging_provider_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening has a limit, which is an error; closing has one, too, and the other resources are closed regardless."""
 
@@ -245,6 +247,7 @@ broken = Catalog(agents=[Agent(name="a", instructions="")], resources=[one, two]
 """
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("name", "code"), [("catalog", 0), ("broken", 2)])
 async def test_a_worker_process_closes_its_resources(name: str, code: int, stack: Stack, tmp_path: Path) -> None:
     """After SIGTERM it closes them and exits with 0; a resource that cannot be opened exits with 2 and a message."""
@@ -276,6 +279,7 @@ async def test_a_worker_process_closes_its_resources(name: str, code: int, stack
     assert b"Traceback" not in errors
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("nohup", [False, True])
 def test_a_closed_terminal_stops_the_worker(nohup: bool, stack: Stack, tmp_path: Path) -> None:
     """A worker closes its resources on SIGHUP as after Ctrl-C; under `nohup`, it keeps serving."""

@@ -110,6 +110,7 @@ def pay(customer: Context[Customer]) -> str:
     return f"paid {customer.number}"
 
 
+@pytest.mark.extended
 async def test_a_workflow_gives_context_and_says_that_nobody_is_there(stack: Stack, state_folder: Path) -> None:
     """Policies read the context; a run that would ask people fails with the cause, and so does one whose context is too
     large to record.
@@ -123,24 +124,26 @@ async def test_a_workflow_gives_context_and_says_that_nobody_is_there(stack: Sta
     assert answers == ["Paid.", "ApprovalRequired", "ContextInvalid"]
 
 
-@pytest.mark.parametrize("vouched", [True, False])
-async def test_a_person_is_proven_only_by_a_start_that_is(stack: Stack, state_folder: Path, vouched: bool) -> None:
+async def test_a_person_is_proven_only_by_a_start_that_is(stack: Stack, state_folder: Path) -> None:
     """The proof goes along when the workflow continues as new; without one, the name stays a claim."""
     async with programs_worker(stack, state_folder, [AskWorkflow]) as (client, queue):
-        given = Research(topic="queues", rounds=2, by="alice")
-        given = vouch_for("alice", given) if vouched else given
-        handle = await client.start_workflow(AskWorkflow.run, given, id=new_id("ask"), task_queue=queue)
-        assert await handle.result() == f"{vouched}: <Report: queues>"
-        threads = [thread for run in await runs_of(client, handle) for thread in children_of(await run.fetch_history())]
-        assert len({*threads}) == 2
-        async with Client.connect(client, task_queue=queue) as holdfast:
-            for thread in threads:
-                begun, task, *_ = [event async for event in holdfast.thread(thread).events()]
-                assert isinstance(begun, RunStarted)
-                assert isinstance(task, UserMessageReceived)
-                assert (begun.user_proven, task.by) == (vouched, "alice")
+        for vouched in (True, False):
+            given = Research(topic="queues", rounds=2, by="alice")
+            given = vouch_for("alice", given) if vouched else given
+            handle = await client.start_workflow(AskWorkflow.run, given, id=new_id("ask"), task_queue=queue)
+            assert await handle.result() == f"{vouched}: <Report: queues>"
+            histories = [await run.fetch_history() for run in await runs_of(client, handle)]
+            threads = {thread for history in histories for thread in children_of(history)}
+            assert len(threads) == 2
+            async with Client.connect(client, task_queue=queue) as holdfast:
+                for thread in sorted(threads):
+                    begun, task, *_ = [event async for event in holdfast.thread(thread).events()]
+                    assert isinstance(begun, RunStarted)
+                    assert isinstance(task, UserMessageReceived)
+                    assert (begun.user_proven, task.by) == (vouched, "alice")
 
 
+@pytest.mark.extended
 async def test_a_workflow_talks_with_an_agent(stack: Stack, state_folder: Path) -> None:
     """`say` returns the answer to the message; a handle by id reads the state, cancels, and waits for the end."""
     async with programs_worker(stack, state_folder, [ChatWorkflow]) as (client, queue):
@@ -150,6 +153,7 @@ async def test_a_workflow_talks_with_an_agent(stack: Stack, state_folder: Path) 
         assert told == ["<two>", "<three>", "waiting_message", "RunCancelled"]
 
 
+@pytest.mark.extended
 async def test_a_time_limit_of_the_workflow_cancels_the_run(stack: Stack, state_folder: Path) -> None:
     """The run has ended before the workflow goes on, and the limit raises what it raises for any other step."""
     async with programs_worker(stack, state_folder, [ImpatientWorkflow]) as (client, queue):
@@ -157,6 +161,7 @@ async def test_a_time_limit_of_the_workflow_cancels_the_run(stack: Stack, state_
         assert ended == "cancelled"
 
 
+@pytest.mark.extended
 async def test_a_run_that_cannot_start_fails_the_workflow_with_its_cause(stack: Stack, state_folder: Path) -> None:
     """The type of the workflow's failure is that of the run's."""
     async with programs_worker(stack, state_folder, [ResearchWorkflow], catalog=Catalog(agents=[WRITER])) as (
@@ -169,6 +174,7 @@ async def test_a_run_that_cannot_start_fails_the_workflow_with_its_cause(stack: 
         assert failed.value.cause.type == "AgentNotFound"
 
 
+@pytest.mark.extended
 async def test_a_worker_without_the_plugin_says_so(stack: Stack) -> None:
     """The workflow fails once, with what to do, instead of failing its task for ever."""
     client, queue = await TemporalClient.connect(stack.temporal_address), new_id("queue")

@@ -132,6 +132,7 @@ async def test_a_schedule_from_the_command_line(rig: StartRig, stack: Stack, tmp
         assert (await run("show", thread))["result"] == "sorted"
 
 
+@pytest.mark.extended
 async def test_a_schedule_starts_runs_by_itself_and_skips_overlapping_ones(rig: StartRig, name: str) -> None:
     """While a run is open, due starts are skipped and counted; the next one after its end happens."""
     release = asyncio.Event()
@@ -154,6 +155,7 @@ async def test_a_schedule_starts_runs_by_itself_and_skips_overlapping_ones(rig: 
         assert len({run["thread"] for run in state["runs"]}) == len(state["runs"])
 
 
+@pytest.mark.extended
 async def test_a_scheduled_run_with_a_missing_agent_reports_it(rig: StartRig, name: str) -> None:
     """Each run fails, and the schedule shows the reason."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
@@ -168,6 +170,7 @@ async def test_a_scheduled_run_with_a_missing_agent_reports_it(rig: StartRig, na
         assert "no agent named 'gone'" in run["why"]
 
 
+@pytest.mark.extended
 async def test_an_unattended_scheduled_run_fails_and_holds_up_no_later_one(rig: StartRig, name: str) -> None:
     """What would block it is the reason that the schedule shows; the next run starts, though runs may not overlap."""
     async with rig(CATALOG, lambda _: fail(401, "no such key")) as worker:
@@ -192,6 +195,7 @@ async def test_an_unattended_scheduled_run_fails_and_holds_up_no_later_one(rig: 
         assert all("no such key" in run["why"] for run in state["runs"])
 
 
+@pytest.mark.extended
 async def test_a_program_creates_schedules(rig: StartRig, stack: Stack, name: str) -> None:
     """The async and sync clients add, trigger and read schedules; a different one of the same name is rejected."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:

@@ -137,6 +137,7 @@ async def test_show_reports_why_a_run_is_blocked_and_by_which_limits(rig: StartR
         assert (await run.result())["result"] == "done"
 
 
+@pytest.mark.extended
 async def test_the_temporal_command_shows_readable_json(rig: StartRig, stack: Stack) -> None:
     """The queries `show`, `pending` and `events` return JSON that the command prints unchanged."""
     async with rig(clerk(Policy()), steps([call("pay", cents=5), say("done")])) as r:
@@ -155,6 +156,7 @@ async def test_the_temporal_command_shows_readable_json(rig: StartRig, stack: St
         await run.terminate()
 
 
+@pytest.mark.extended
 async def test_a_paused_activity_is_shown_with_the_command_to_unpause_it(
     rig: StartRig, stack: Stack, shell: Shell
 ) -> None:
@@ -174,6 +176,7 @@ async def test_a_paused_activity_is_shown_with_the_command_to_unpause_it(
         await run.terminate()
 
 
+@pytest.mark.extended
 async def test_list_shows_task_pending_age_and_cost_of_the_newest_threads(rig: StartRig, shell: Shell) -> None:
     """The newest threads come first, however they ended; unknown values are marked."""
 

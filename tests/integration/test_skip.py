@@ -4,10 +4,13 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.support.forked import Ended, run
 from tests.support.processes import WorkerProcess
 
 
+@pytest.mark.extended
 def test_a_person_skips_three_weeks(tmp_path: Path) -> None:
     """A thread that is idle for a month is open after three weeks, and closed after ten more days."""
     worker = WorkerProcess(tmp_path / "home", options=["--skip-time"])

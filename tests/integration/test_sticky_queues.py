@@ -136,6 +136,7 @@ async def test_a_decision_in_a_dead_workers_queue_goes_to_any_worker(
     assert (await dying.poll(dying.normal)).attempt == 1
 
 
+@pytest.mark.extended
 async def test_an_update_in_a_dead_workers_queue_goes_to_any_worker(
     dying: DyingWorker, dead: WorkflowHandle[Any, Any]
 ) -> None:
@@ -153,6 +154,7 @@ async def test_an_update_in_a_dead_workers_queue_goes_to_any_worker(
     await asyncio.wait([update])
 
 
+@pytest.mark.extended
 async def test_a_live_worker_keeps_its_decision(dying: DyingWorker, dead: WorkflowHandle[Any, Any]) -> None:
     """Without proof of death, a worker's queue is not polled, however long a task waits there."""
     await dead.signal("approve", {})
@@ -165,6 +167,7 @@ async def test_a_live_worker_keeps_its_decision(dying: DyingWorker, dead: Workfl
     assert (await dying.poll(dying.sticky)).workflow_execution.workflow_id == dead.id
 
 
+@pytest.mark.extended
 async def test_a_polled_task_is_failed_even_if_the_sweep_is_cancelled(
     dying: DyingWorker, dead: WorkflowHandle[Any, Any]
 ) -> None:
@@ -194,6 +197,7 @@ class Lossy:
         return await self._respond(request, **options)
 
 
+@pytest.mark.extended
 async def test_a_task_whose_response_is_lost_is_failed_once(dying: DyingWorker, dead: WorkflowHandle[Any, Any]) -> None:
     """The task's token is valid once: repeating it ends no other task, and the server's rejection is no failure."""
     await dead.signal("approve", {})

@@ -71,6 +71,7 @@ async def test_each_outcome_has_its_own_age_and_open_threads_stay(
         assert await sweep(runs, pool, RULES, every=timedelta(0)) == ["sweep-open", "sweep-open.1"]
 
 
+@pytest.mark.extended
 async def test_an_interrupted_sweep_resumes_where_it_stopped(
     stack: Stack, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +101,7 @@ async def test_an_interrupted_sweep_resumes_where_it_stopped(
         assert await left(pool) == {"t0", "t1", "t2", "t3"}
 
 
+@pytest.mark.extended
 async def test_a_sweep_that_is_cancelled_while_it_locks_excludes_nobody(
     stack: Stack, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

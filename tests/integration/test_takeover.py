@@ -134,6 +134,7 @@ async def test_live_workers_keep_their_claims(rig: StartRig) -> None:
             await run.terminate()
 
 
+@pytest.mark.extended
 async def test_siblings_take_over_as_soon_as_a_process_has_ended(rig: StartRig, client: Client, tmp_path: Path) -> None:
     """Two workers watch a third one that is busy; after its kill, its call is retried and its registration removed."""
     doomed = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)")
@@ -158,6 +159,7 @@ async def test_siblings_take_over_as_soon_as_a_process_has_ended(rig: StartRig, 
     assert registry.workers() == []
 
 
+@pytest.mark.extended
 async def test_takeover_can_be_switched_off(client: Client, tmp_path: Path) -> None:
     """With takeover off, a worker has Temporal's default identity, and no registry file."""
     async with taking_over(client, home=tmp_path, task_queue="q", enabled=False) as name:
@@ -165,6 +167,7 @@ async def test_takeover_can_be_switched_off(client: Client, tmp_path: Path) -> N
         assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.extended
 async def test_without_a_registry_a_worker_still_works(client: Client, tmp_path: Path) -> None:
     """A state folder that cannot be written disables the takeover, not the worker."""
     (tmp_path / "workers").write_text("in the way")
@@ -172,6 +175,7 @@ async def test_without_a_registry_a_worker_still_works(client: Client, tmp_path:
         assert name == str(me())
 
 
+@pytest.mark.extended
 async def test_a_worker_with_other_agents_on_the_queue_is_named(client: Client, tmp_path: Path) -> None:
     """The log names the other worker's agents and folder, once each, whether it starts earlier or later."""
 
@@ -194,6 +198,7 @@ async def test_a_worker_with_other_agents_on_the_queue_is_named(client: Client, 
     }
 
 
+@pytest.mark.extended
 async def test_queues_of_any_name_are_swept(client: Client) -> None:
     """Quotes in the name of a task queue are part of the name."""
     for queue in ("it's", 'a "b"', "back\\slash", "\\'", "a' OR WorkflowType != 'x"):

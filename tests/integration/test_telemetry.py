@@ -78,6 +78,7 @@ def ids_of(log: WrittenLog) -> set[tuple[str, str]]:
     return {tuple(span.context) for trace in spans_of(log.events, log.thread) for span in trace.spans}  # type: ignore[misc]
 
 
+@pytest.mark.extended
 async def test_a_run_is_exported_as_it_grows_and_joins_at_the_collector(stack: Stack) -> None:
     """A run of three weeks, recorded wait by wait, arrives as 21 traces that links join; each span once."""
     log = three_weeks()
@@ -101,6 +102,7 @@ async def test_a_run_is_exported_as_it_grows_and_joins_at_the_collector(stack: S
     assert len(joined) == 21, "the links lead from the last activation to the first"
 
 
+@pytest.mark.extended
 async def test_nothing_is_lost_when_a_collector_breaks_off_or_refuses(stack: Stack) -> None:
     """A request without a confirmation is sent again with the same ids; a span that is malformed goes alone."""
     good, bad = three_weeks("good", run="good", waits=2), WrittenLog("bad", run="r-2")
@@ -124,6 +126,7 @@ async def test_nothing_is_lost_when_a_collector_breaks_off_or_refuses(stack: Sta
     assert set(collector.spans) == (ids_of(good) | ids_of(bad)) - {wiped}
 
 
+@pytest.mark.extended
 async def test_what_is_new_at_the_end_of_a_program_is_exported(stack: Stack) -> None:
     """A program that is shorter than the time between two looks has traces, too: it looks once more when it ends."""
     log = three_weeks("short", run="short", waits=2)
@@ -166,6 +169,7 @@ async def test_a_killed_exporter_loses_nothing_and_doubles_nothing(stack: Stack)
         assert max(collector.received.values()) > 1, "what was not confirmed was sent again"
 
 
+@pytest.mark.extended
 async def test_a_block_that_appears_late_is_exported(stack: Stack) -> None:
     """Numbers of blocks are taken before their transactions end: the cursor waits for those that have not ended."""
     early, late = three_weeks("early", run="early", waits=1), three_weeks("late", run="late", waits=1)
@@ -187,6 +191,7 @@ async def test_a_block_that_appears_late_is_exported(stack: Stack) -> None:
         assert set(collector.received.values()) == {1}
 
 
+@pytest.mark.extended
 async def test_forgotten_damaged_and_reset_threads_stop_no_other(stack: Stack) -> None:
     """A thread that cannot be read is left out; one whose run was reset is exported again from its beginning."""
     good, reset = three_weeks("good", run="good", waits=1), three_weeks("reset", run="reset", waits=2)

@@ -81,6 +81,7 @@ async def test_calls_and_effects_are_listed() -> None:
             await run.approve("1")
 
 
+@pytest.mark.extended
 async def test_memories_last_for_the_block() -> None:
     """A later thread of the same block recalls what an earlier one remembered; the next block starts empty."""
     replies = [call("remember", text="Invoices are sent on Mondays."), say("Noted.")]
@@ -93,6 +94,7 @@ async def test_memories_last_for_the_block() -> None:
             assert recalled.text.count("sent on Mondays") == 1
 
 
+@pytest.mark.extended
 async def test_the_catalogs_own_stores_are_not_used(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A catalog with stores of its own runs with in-memory stores: a test cannot write to production stores."""
     folder = tmp_path_factory.mktemp("production")
@@ -159,6 +161,7 @@ async def test_a_missing_secret_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
             pass
 
 
+@pytest.mark.extended
 async def test_a_dead_server_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
     """The next run has another server, and the log says why the first one ended."""
     first = shared_server()
@@ -171,6 +174,7 @@ async def test_a_dead_server_is_replaced(caplog: pytest.LogCaptureFixture) -> No
     assert shared_server().process.poll() is None
 
 
+@pytest.mark.extended
 async def test_the_server_ends_with_its_process() -> None:
     """If the process is killed, neither server nor folder stays behind."""
     program = (

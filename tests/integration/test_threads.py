@@ -231,6 +231,7 @@ async def test_a_thread_of_several_temporal_runs_reads_as_one(rig: StartRig, poo
             await alone.state_at(thread, done["events"])
 
 
+@pytest.mark.extended
 async def test_a_closed_thread_is_reopened(rig: StartRig, pool: AsyncConnectionPool) -> None:
     """A second run under the same id starts with the exact bytes of the first one's prompt, in one log.
 
@@ -320,6 +321,7 @@ async def test_a_thread_that_temporal_has_removed_is_reopened(
         assert {"record", "beginning"} <= {one.what for one in partly.unchecked}
 
 
+@pytest.mark.extended
 async def test_a_message_is_sent_to_the_open_run_or_reopens_the_thread(
     rig: StartRig, pool: AsyncConnectionPool
 ) -> None:
@@ -414,25 +416,27 @@ async def test_an_altered_record_is_detected(rig: StartRig, pool: AsyncConnectio
         assert await threads.state(thread) == failed
 
 
-@pytest.mark.parametrize("body", [b"", b"\xde\xad\xbe\xef", None], ids=["empty", "other bytes", "cut"])
 async def test_a_thread_with_a_damaged_record_fails_instead_of_retrying_forever(
-    rig: StartRig, pool: AsyncConnectionPool, body: bytes | None
+    rig: StartRig, pool: AsyncConnectionPool
 ) -> None:
     """An unreadable block ends the run that continues the thread, and the result says what to do."""
     async with rig(catalog(), script) as r:
         threads, _ = both(r, pool)
-        await run_to_end(threads, thread := fresh())
         where = "thread = (SELECT id FROM holdfast.threads WHERE thread = %s)"
-        async with pool.connection() as connection:
-            damaged = "substring(body for 40)" if body is None else "%s"
-            parameters = [thread] if body is None else [body, thread]
-            await connection.execute(f"UPDATE holdfast.events SET body = {damaged} WHERE {where}", parameters)
-        await threads.start("more", thread=thread)
-        failed = await threads.wait_until_loaded(thread, within=PATIENCE)
-        assert failed is not None
-        assert (failed["status"], "restore the record from a backup" in failed["result"]) == ("failed", True)
+        for body in (b"", b"\xde\xad\xbe\xef", None):  # None: it was cut
+            await run_to_end(threads, thread := fresh())
+            async with pool.connection() as connection:
+                damaged = "substring(body for 40)" if body is None else "%s"
+                parameters = [thread] if body is None else [body, thread]
+                await connection.execute(f"UPDATE holdfast.events SET body = {damaged} WHERE {where}", parameters)
+            await threads.start("more", thread=thread)
+            failed = await threads.wait_until_loaded(thread, within=PATIENCE)
+            assert failed is not None, body
+            said = "restore the record from a backup" in failed["result"]
+            assert (failed["status"], said) == ("failed", True), body
 
 
+@pytest.mark.extended
 async def test_parts_that_do_not_join_are_an_error(rig: StartRig, pool: AsyncConnectionPool) -> None:
     """If the record and Temporal have different events, reading raises an error instead of mixing them."""
     async with rig(catalog(), script) as r:
@@ -478,6 +482,7 @@ async def test_only_closed_threads_are_pruned(rig: StartRig, pool: AsyncConnecti
         assert {old, live} <= again
 
 
+@pytest.mark.extended
 async def test_a_run_whose_worker_died_in_a_workflow_task_is_not_called_stuck(client: Client) -> None:
     """A worker's crash adds an attempt to the task, like a failure, but needs no fix of the code."""
     queue = fresh()

@@ -58,6 +58,7 @@ async def pay_once(place: Site, request: str) -> None:
     await place.status("kept", "waiting_approval", "completed")
 
 
+@pytest.mark.extended
 async def test_one_trace_holds_for_a_run_over_moves(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,6 +175,7 @@ def wallets(**more: object) -> Catalog:
 SECRETS = {"WALLET_KEY": "w-0123456789", "OTHER_KEY": "o-0123456789"}
 
 
+@pytest.mark.extended
 async def test_tools_change_what_they_declare_from_the_next_step_on() -> None:
     """Calls of one step see the same context; a tool changes only fields that it declares, to values that fit."""
     SEEN.clear()
@@ -211,6 +212,7 @@ async def test_an_approval_shows_the_context_and_is_bound_to_it() -> None:
     assert [("bob", 100, SECRETS["WALLET_KEY"])] == SEEN
 
 
+@pytest.mark.extended
 async def test_a_sub_agent_gets_the_context() -> None:
     """A sub-agent has the context of its parent, as far as its own model goes, for policies of both."""
 
@@ -228,6 +230,7 @@ async def test_a_sub_agent_gets_the_context() -> None:
     assert len(tree.children) == 1
 
 
+@pytest.mark.extended
 async def test_a_context_that_does_not_fit_ends_the_run() -> None:
     """A start without a required field, with an unknown one, or for an agent without a context ends with the reason."""
     wrong: list[tuple[str, object, str]] = [
@@ -250,6 +253,7 @@ async def test_a_context_that_does_not_fit_ends_the_run() -> None:
             await judged(run)
 
 
+@pytest.mark.extended
 async def test_the_same_start_has_the_same_context() -> None:
     """Another context under the same thread id is another start; a closed thread keeps its context, or gets another."""
     async with agent(wallets(), [say("One."), say("Two."), say("Three.")], secrets=SECRETS) as run:
@@ -268,6 +272,7 @@ async def test_the_same_start_has_the_same_context() -> None:
         assert (await again.state()).context == {"owner": "ann", "limit": 100, "key": {"secret": "WALLET_KEY"}}
 
 
+@pytest.mark.extended
 async def test_an_agent_whose_function_fails_is_blocked_until_it_works() -> None:
     """A function that raises is called again; then the run is blocked, and `retry` loads the agent again."""
     answers: list[object] = [KeyError("tier")] * 4 + [["nothing"], ["whoami"]]

@@ -107,6 +107,7 @@ async def test_an_unattended_run_fails_with_the_cause_of_what_would_have_waited(
         assert failed.value.cause == "StepLimit"
 
 
+@pytest.mark.extended
 async def test_an_agent_may_always_be_unattended_and_its_parent_reads_why_it_failed() -> None:
     """The parent, which is attended, goes on with the failure of its sub-agent."""
     async with agent(CATALOG, family) as run:
@@ -115,6 +116,7 @@ async def test_an_agent_may_always_be_unattended_and_its_parent_reads_why_it_fai
         assert "ApprovalRequired" in result.text
 
 
+@pytest.mark.extended
 async def test_a_sub_agent_of_an_unattended_run_fails_and_does_not_ask() -> None:
     """At every level: the run in the middle reads of it, and so does the root."""
     async with agent(CATALOG, family) as run:
@@ -166,6 +168,7 @@ async def test_a_wait_for_attention_sees_requests_and_blocks_of_the_whole_tree()
         assert "paid 5" in (await run.result(until="end")).text
 
 
+@pytest.mark.extended
 async def test_a_wait_for_the_end_warns_of_an_open_request_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     """An attended run may wait for an approval for weeks: the wait lasts, and says what it waits for, once."""
     async with agent(CATALOG, family) as run:
@@ -182,6 +185,7 @@ async def test_a_wait_for_the_end_warns_of_an_open_request_and_goes_on(caplog: p
         assert "request 1 (pay)" in said
 
 
+@pytest.mark.extended
 async def test_a_chat_goes_on_while_a_sub_agent_in_the_background_waits() -> None:
     """`answer` waits for the chat's reply alone; `attention` also sees the request that is weeks old."""
 
@@ -206,6 +210,7 @@ async def test_a_chat_goes_on_while_a_sub_agent_in_the_background_waits() -> Non
         assert (await run.thread._sibling(request.path[-1]).result()).text == "payer: paid 5"
 
 
+@pytest.mark.extended
 async def test_interventions_right_after_a_start_or_a_fork_wait_until_the_run_can_take_them() -> None:
     """No caller has to send them again in a moment, or to know how long a worker takes to load an agent."""
 
@@ -227,6 +232,7 @@ async def test_interventions_right_after_a_start_or_a_fork_wait_until_the_run_ca
             assert (await getattr(fork, verb)(*given, by="tester")).counts, verb
 
 
+@pytest.mark.extended
 async def test_what_a_run_cannot_take_yet_is_not_sent_if_no_worker_loads_the_agent() -> None:
     """A signal would be rejected by the run when a worker begins it: the caller learns that nothing was sent."""
     async with agent(CATALOG, family) as run:
@@ -247,6 +253,7 @@ async def test_a_start_that_contradicts_itself_is_refused() -> None:
             await run.client.start("go", unattended=True, when_blocked="wait")
 
 
+@pytest.mark.extended
 async def test_a_failed_run_leaves_no_request_and_no_call_open() -> None:
     """The allowed call beside the one that would have asked does not run, either."""
     async with agent(CATALOG, lambda conversation: together(call("look"), call("pay", cents=1))) as run:

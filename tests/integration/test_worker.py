@@ -102,6 +102,7 @@ def test_a_catalog_that_cannot_be_used_is_explained(
     assert not (tmp_path / "home").exists(), "nothing was started for it"
 
 
+@pytest.mark.extended
 def test_a_setting_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     """The message names the variable, its value and the valid values."""
     refused(start(tmp_path, "--dev", HOLDFAST_LOG_LEVEL="loud"), "HOLDFAST_LOG_LEVEL=loud")
@@ -113,6 +114,7 @@ def test_a_state_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     refused(start(tmp_path, "--dev"), "cannot be written", "HOLDFAST_HOME")
 
 
+@pytest.mark.extended
 async def test_a_worker_that_does_not_stop_is_abandoned(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last stage of the SDK's shutdown can hang; the block that runs the worker does not."""
     worker = Worker(client, task_queue=f"test-{uuid4().hex[:8]}", workflows=WORKFLOWS)

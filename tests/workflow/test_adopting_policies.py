@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from temporalio.client import Client
 
 from holdfast import Agent, Catalog, Hours, Policy, allow, deny, later, tool
@@ -47,6 +48,7 @@ async def adopt(run: Any, policy: Policy) -> dict[str, str]:
     return await answer_of(run.execute_update("adopt_policy", {"policy": policy.hash, "by": "alice"}))
 
 
+@pytest.mark.extended
 async def test_the_worker_that_has_the_policy_answers_for_both(rig: StartRig, client: Client) -> None:
     """Two versions share the queue: runs adopt the policy that was asked for, all that wait, and none flaps back."""
     async with rig(ops(closed_now()), script) as before:
@@ -68,6 +70,7 @@ async def test_the_worker_that_has_the_policy_answers_for_both(rig: StartRig, cl
     assert [event.policy for event in changes[1:] if isinstance(event, PolicyChanged)] == [FREE]
 
 
+@pytest.mark.extended
 async def test_an_agent_waits_for_another_policy_after_a_denial(rig: StartRig, client: Client) -> None:
     """The denied call stays denied; the agent wakes, and the call that it makes anew runs."""
     frozen, queue = Policy(rules=(deny("deploy"), allow())), f"adopting-{uuid4().hex[:8]}"

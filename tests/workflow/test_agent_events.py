@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from holdfast import Agent, Catalog, Limits, Policy, allow, deny
 from holdfast.core.log.events import ToolCallFinished, WakeReceived
 from holdfast.core.run.waits.dormancy import MAX_HOPS
@@ -74,6 +76,7 @@ async def test_an_agent_wakes_the_runs_of_its_own_starter_and_no_others(rig: Sta
         await check_thread(r.client, sender)
 
 
+@pytest.mark.extended
 async def test_a_peer_keeps_an_event_that_comes_early_and_takes_it_once(rig: StartRig) -> None:
     """The event's id is the key of the call, so a second attempt cannot wake the run twice."""
     async with rig(catalog(), script) as r:
@@ -109,6 +112,7 @@ async def test_other_threads_are_as_if_there_were_none(rig: StartRig) -> None:
         await foreign.cancel()
 
 
+@pytest.mark.extended
 async def test_the_policy_judges_the_tools(rig: StartRig) -> None:
     """They have an effect, so without a rule they ask; a denied one sends nothing."""
     async with rig(catalog(deny("publish_event"), allow("wait_for_event")), script) as r:
@@ -119,6 +123,7 @@ async def test_the_policy_judges_the_tools(rig: StartRig) -> None:
         await asking.cancel()
 
 
+@pytest.mark.extended
 async def test_agents_cannot_wake_each_other_forever(rig: StartRig) -> None:
     """Two agents that send every event back stop after `MAX_HOPS`; a person's message would begin anew."""
     async with rig(catalog(), script) as r:
@@ -133,6 +138,7 @@ async def test_agents_cannot_wake_each_other_forever(rig: StartRig) -> None:
         await two.cancel()
 
 
+@pytest.mark.extended
 async def test_an_agent_counts_events_on_a_real_server(rig: StartRig) -> None:
     """Two of three green builds wake it; the first one counts, and its history replays."""
     wait = call("wait_for_event", name="build", match={"state": "green"}, count=2, of=3)

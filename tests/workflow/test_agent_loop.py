@@ -92,6 +92,7 @@ async def test_a_loop_plans_and_works_off_every_task(rig: StartRig, client: Clie
         await replays(client, handle)
 
 
+@pytest.mark.extended
 async def test_a_failed_iteration_leaves_its_trace_and_the_next_one_reads_it(rig: StartRig) -> None:
     """An iteration that ends without completing its task is in ERRORS.md and in git, and in the next agent's prompt."""
 
@@ -110,6 +111,7 @@ async def test_a_failed_iteration_leaves_its_trace_and_the_next_one_reads_it(rig
         assert git(at_work.workspace, "status", "--porcelain") == []
 
 
+@pytest.mark.extended
 async def test_a_loop_without_open_tasks_is_blocked_until_retry(rig: StartRig) -> None:
     """Blocked tasks block the loop with their reasons; a person fixes the file, and `retry` resumes it."""
 
@@ -132,6 +134,7 @@ async def test_a_loop_without_open_tasks_is_blocked_until_retry(rig: StartRig) -
         assert any(each.startswith("Commit changes") for each in git(at_work.workspace, "log", "--format=%s"))
 
 
+@pytest.mark.extended
 async def test_a_paused_loop_follows_peoples_edits(rig: StartRig) -> None:
     """Between two iterations people pause, edit and resume; the next iteration follows the edited file."""
     async with rig(catalog(), diligent) as at_work:
@@ -150,6 +153,7 @@ async def test_a_paused_loop_follows_peoples_edits(rig: StartRig) -> None:
         assert not (at_work.workspace / "two.txt").exists()
 
 
+@pytest.mark.extended
 async def test_limits_block_a_loop_until_more_is_granted(rig: StartRig) -> None:
     """At its limit of iterations a loop waits; `retry` grants the same number again."""
     async with rig(catalog(), diligent) as at_work:
@@ -161,6 +165,7 @@ async def test_limits_block_a_loop_until_more_is_granted(rig: StartRig) -> None:
         assert (await handle.result()).iterations == 2
 
 
+@pytest.mark.extended
 async def test_a_token_limit_ends_an_iteration_with_a_partial_result(rig: StartRig, client: Client) -> None:
     """An iteration gets the loop's remainder and no call beyond it; the loop then waits for `retry` to grant more."""
 
@@ -265,6 +270,7 @@ async def test_a_cancelled_loop_stops_its_iteration_and_leaves_a_clean_tree(rig:
         assert (await iteration_run.query("state"))["status"] == "cancelled"
 
 
+@pytest.mark.extended
 async def test_an_agent_without_the_tools_cannot_work_in_a_loop(rig: StartRig) -> None:
     """A loop whose agent lacks the tool that completes a task fails at once, and the error names the tool."""
     agents = [Agent(name="bare", instructions="x", tools=())]
@@ -291,6 +297,7 @@ async def test_a_long_loop_continues_as_new(rig: StartRig, client: Client, monke
         assert latest.run_id != handle.first_execution_run_id
 
 
+@pytest.mark.extended
 async def test_broken_files_block_with_the_location(rig: StartRig) -> None:
     """An unreadable features.json blocks the loop and stays unchanged, and the reason gives the location."""
     async with rig(catalog(), diligent) as at_work:
@@ -302,6 +309,7 @@ async def test_broken_files_block_with_the_location(rig: StartRig) -> None:
         assert (at_work.workspace / "features.json").read_text() == "{"
 
 
+@pytest.mark.extended
 async def test_features_that_do_not_pass_keep_a_loop_from_ending(rig: StartRig) -> None:
     """If every task is done but a feature in features.json does not pass, the loop blocks and names it."""
     async with rig(catalog(), diligent) as at_work:
@@ -312,6 +320,7 @@ async def test_features_that_do_not_pass_keep_a_loop_from_ending(rig: StartRig) 
         assert (state["blocked"]["cause"], "login" in state["blocked"]["message"]) == ("FeaturesFailing", True)
 
 
+@pytest.mark.extended
 async def test_two_calls_at_once_are_two_commits(rig: StartRig) -> None:
     """Tools that commit may be called in parallel: each call has its own commit, and nothing is lost."""
 
@@ -330,6 +339,7 @@ async def test_two_calls_at_once_are_two_commits(rig: StartRig) -> None:
         assert len(keys) == len(set(keys)) >= 3
 
 
+@pytest.mark.extended
 async def test_an_unattended_loop_fails_with_the_cause_of_its_block(rig: StartRig, client: Client) -> None:
     """Its iterations are unattended, so a call that requires approval fails them; then the loop has nobody to wait for.
     Its log is complete, and says why.

@@ -104,6 +104,7 @@ def check_balance(root: str, logs: dict[str, Sequence[AgentEvent]]) -> None:
                 assert (loaded.budget.steps, loaded.budget.tokens) == (event.steps, event.tokens)
 
 
+@pytest.mark.extended
 async def test_a_tree_with_enough_budget_completes_and_its_sums_balance(rig: StartRig) -> None:
     """One boss, three agents, and two more below one of these: unspent amounts are returned."""
     async with rig(family(Budget(steps=200, tokens=2_000_000)), script) as r:
@@ -115,6 +116,7 @@ async def test_a_tree_with_enough_budget_completes_and_its_sums_balance(rig: Sta
         check_balance(run.id, logs)
 
 
+@pytest.mark.extended
 async def test_a_tree_with_too_small_a_budget_returns_partial_results(rig: StartRig) -> None:
     """The workers close and end, the manager has no room for workers, and the boss reports: no person acts."""
     async with rig(family(Budget(steps=12, tokens=2_000_000)), script) as r:
@@ -129,6 +131,7 @@ async def test_a_tree_with_too_small_a_budget_returns_partial_results(rig: Start
         check_balance(run.id, logs)
 
 
+@pytest.mark.extended
 async def test_a_cancelled_or_terminated_sub_agent_costs_what_its_log_says(rig: StartRig) -> None:
     """The sub-agent has no result. Its log has its cost; a call in progress counts as reserved."""
     asking = Policy(rules=(ask("look"), allow()))
@@ -179,7 +182,7 @@ async def approve_child(r: Rig, run: WorkflowHandle[Any, Any], number: int) -> N
     await subagent.signal("approve", {"request": "1", "by": "dana"})
 
 
-@pytest.mark.parametrize("tasks", ["a", "abc"])
+@pytest.mark.parametrize("tasks", ["a", pytest.param("abc", marks=pytest.mark.extended)])
 async def test_a_reset_never_lets_a_tree_spend_more_than_its_budget(rig: StartRig, tasks: str) -> None:
     """A sub-agent from before the reset is taken over if the reservation covers its share. If the LLM now divides the
     budget among more, that sub-agent is cancelled.
@@ -224,6 +227,7 @@ async def test_a_reset_never_lets_a_tree_spend_more_than_its_budget(rig: StartRi
         assert audit.fault is None
 
 
+@pytest.mark.extended
 async def test_the_scenario_replays(rig: StartRig, client: Client) -> None:
     """The history of a run with allowances rebuilds the same events."""
     scripted, acts, begin = SCENARIOS["allotted"]

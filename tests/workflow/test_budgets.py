@@ -56,6 +56,7 @@ async def test_a_run_ends_its_budget_is_extended_and_replays(rig: StartRig, clie
         assert "by bob (claimed), steps=3, and the run continues" in lines
 
 
+@pytest.mark.extended
 async def test_only_sent_and_unrejected_attempts_are_charged(rig: StartRig) -> None:
     """A rejection costs nothing, by its status or its message; a broken connection, half a reply, or a gateway's
     time-out may have cost something.

@@ -28,6 +28,7 @@ async def test_a_waiting_run_is_compacted_at_once_and_replays(rig: StartRig, cli
         assert (await thread.state()).warning == ""
 
 
+@pytest.mark.extended
 async def test_a_person_writes_the_summary_and_signs_it(rig: StartRig, client: Client, tmp_path: Path) -> None:
     """Where decisions are signed, only a signed summary replaces the conversation; the history has the same log."""
     private = tmp_path / "alice.key"

@@ -32,6 +32,7 @@ async def test_a_constraint_rejects_calls_until_a_person_removes_it_and_replays(
         assert "constraint 1, by alice (claimed): unlocked" in lines
 
 
+@pytest.mark.extended
 async def test_programs_and_the_command_line_show_and_remove_constraints(rig: StartRig, client: Client) -> None:
     """`state` lists each with its number; `lift` reports the outcome; `show` names the command."""
     async with rig(CATALOG, steps([call("fetch", id=21), say("locked")])) as r:

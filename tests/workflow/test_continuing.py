@@ -82,12 +82,12 @@ async def recorded_count(rig: Rig, thread: str) -> int:
 
 
 async def test_a_run_continues_as_new_with_one_log(rig: StartRig) -> None:
-    """Thirty steps over several Temporal runs have one chain of events and one transcript; every request extends it."""
-    script = steps([call("look", at=str(n)) for n in range(30)] + [say("done")])
-    async with rig(catalog(history_events=90), script) as r:
+    """Sixteen steps in several Temporal runs have one chain of events and one transcript; every request extends it."""
+    script = steps([call("look", at=str(n)) for n in range(15)] + [say("done")])
+    async with rig(catalog(history_events=45), script) as r:
         run = await r.start("look around")
         result = await run.result()
-        assert (result["result"], result["steps"]) == ("done", 31)
+        assert (result["result"], result["steps"]) == ("done", 16)
         bodies = [request.body for request in r.llm.requests]
         for earlier, later in pairwise(bodies):
             assert later.startswith(earlier[:-2])
@@ -98,20 +98,20 @@ async def test_a_run_continues_as_new_with_one_log(rig: StartRig) -> None:
 
 
 async def test_a_step_of_many_calls_continues_as_new_with_open_requests(rig: StartRig) -> None:
-    """Sixty-four parallel calls, sixteen of which ask, are decided in any order over Temporal runs; each runs once."""
-    tool_calls = [call("pay", amount=n // 4) if n % 4 == 0 else call("look", at=str(n)) for n in range(64)]
-    async with rig(catalog(history_events=60), steps([together(*tool_calls), say("done")])) as r:
+    """Thirty-two parallel calls, eight of which ask, are decided in any order over Temporal runs; each runs once."""
+    tool_calls = [call("pay", amount=n // 4) if n % 4 == 0 else call("look", at=str(n)) for n in range(32)]
+    async with rig(catalog(history_events=30), steps([together(*tool_calls), say("done")])) as r:
         run = await r.start()
-        await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == 16)
-        numbers = [str(number) for number in range(1, 17)]
+        await eventually(lambda: run.query("state"), lambda state: len(state["pending"]) == 8)
+        numbers = [str(number) for number in range(1, 9)]
         random.Random(1).shuffle(numbers)
         for number in numbers:
             await run.signal("deny" if number == "7" else "approve", {"request": number, "by": "alice"})
             await asyncio.sleep(0.05)
         await run.result()
-        assert amounts_paid(r.workspace) == [n for n in range(16) if n != 6]
+        assert amounts_paid(r.workspace) == [n for n in range(8) if n != 6]
         results = [m["content"] for m in r.llm.requests[-1].json()["messages"] if m["role"] == "tool"]
-        wanted = [f"paid {n // 4}" if n % 4 == 0 else f"it is {n}" for n in range(64)]
+        wanted = [f"paid {n // 4}" if n % 4 == 0 else f"it is {n}" for n in range(32)]
         wanted[24] = "Denied by alice"
         assert results == wanted
         assert count(await check_thread(r.client, run), "run_continued") >= 2
@@ -226,6 +226,7 @@ async def test_a_transcript_is_compacted_by_its_reported_size(rig: StartRig) -> 
         assert count(events, "run_continued") >= 1
 
 
+@pytest.mark.extended
 async def test_a_request_that_does_not_fit_is_compacted_but_unanswered_messages_stay(rig: StartRig) -> None:
     """On 'context too long', the answered part is compacted, and the last result stays verbatim."""
     too_long = 6_000
@@ -287,6 +288,7 @@ async def test_an_image_of_the_task_survives_compaction_and_cold_workers(rig: St
             assert [message["content"] for message in request.json()["messages"]].count(sent) == 1
 
 
+@pytest.mark.extended
 async def test_an_interrupt_abandons_the_llm_call_in_flight(rig: StartRig) -> None:
     """`queue` waits, `reject` is rejected, `interrupt` ends the HTTP request: the next one has the message."""
 
@@ -311,6 +313,7 @@ async def test_an_interrupt_abandons_the_llm_call_in_flight(rig: StartRig) -> No
         await check_thread(r.client, run)
 
 
+@pytest.mark.extended
 async def test_another_worker_takes_over_in_the_middle_of_a_thread(rig: StartRig) -> None:
     """A worker without a cache rebuilds the transcript from the record and the run: the LLM gets the same bytes."""
     script = steps([call("look", at=str(n)) for n in range(6)] + [call("pay", amount=1), say("done")])
@@ -328,7 +331,7 @@ async def test_another_worker_takes_over_in_the_middle_of_a_thread(rig: StartRig
         await check_thread(other.client, run)
 
 
-@pytest.mark.parametrize("door", ["signal", "update"])
+@pytest.mark.parametrize("door", ["signal", pytest.param("update", marks=pytest.mark.extended)])
 async def test_a_message_that_arrives_with_the_final_reply_is_accepted(client: Client, door: str) -> None:
     """If the LLM's final reply and a message share a workflow task, the run does not close before it has answered."""
     desk = Desk(says("done"), says("done again"), spec=agent_spec())
@@ -351,6 +354,7 @@ async def test_a_message_that_arrives_with_the_final_reply_is_accepted(client: C
             assert count(await check_thread(client, run), "message_taken") == 1
 
 
+@pytest.mark.extended
 async def test_a_message_that_arrives_while_the_run_is_archived_is_too_late(client: Client) -> None:
     """The run has its result and archives its events: the sender gets `too_late`, and may re-open the thread."""
     desk = Desk(says("done"), spec=agent_spec())

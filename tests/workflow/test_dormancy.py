@@ -65,6 +65,7 @@ async def test_a_dormant_run_is_woken_by_time_events_and_people_and_replays(rig:
         assert "call_tool" not in activities(await run.fetch_history())
 
 
+@pytest.mark.extended
 async def test_visibility_shows_a_runs_wake_time_and_its_wait(rig: StartRig) -> None:
     """Both attributes are set only while the run sleeps; the client's outcome reports the effect of an event."""
     waits = call("wait_for_event", name="built", until="20d")
@@ -91,6 +92,7 @@ async def test_visibility_shows_a_runs_wake_time_and_its_wait(rig: StartRig) -> 
         assert await attributes() == (None, ())
 
 
+@pytest.mark.extended
 async def test_an_agent_without_dormancy_has_no_trace_of_it(rig: StartRig) -> None:
     """Its search attributes are unchanged, and an event finds no wait."""
     agent = Agent(name="a", instructions="Work.", tools=(), policy=Policy(rules=(allow(),)))
@@ -103,6 +105,7 @@ async def test_an_agent_without_dormancy_has_no_trace_of_it(rig: StartRig) -> No
         assert "HoldfastWakeAt" not in str(await run.fetch_history())
 
 
+@pytest.mark.extended
 async def test_a_wait_survives_a_flood_that_makes_the_run_continue_as_new(rig: StartRig, client: Client) -> None:
     """Events beyond the limit are rejected, earlier ones are delivered, and the sleep continues to its end."""
     replies = [call("wait_for_event", name="built"), *[call("wait_for_event", name="x")] * 2, say("done")]
@@ -120,6 +123,7 @@ async def test_a_wait_survives_a_flood_that_makes_the_run_continue_as_new(rig: S
         assert [number for number in range(250) if f'{{"n":{number}}}' in read.replace("\\", "")] == [0, 1]
 
 
+@pytest.mark.extended
 async def test_a_reset_into_a_wait_resumes_it(rig: StartRig, client: Client) -> None:
     """The wait is unchanged, the ledger has no entry for it, and later events arrive again."""
     async with rig(SLEEPER, steps([call("wait_for_event", name="built"), say("done")])) as r:
@@ -143,6 +147,7 @@ async def visibility_of(client: Client, thread: str) -> list[Any]:
     return [(own.get(AGENT), own.get(STATUS), own.get(STEP), tuple(own.get(WAITS_FOR) or ())) for own in each]
 
 
+@pytest.mark.extended
 async def test_a_run_that_continues_as_new_is_found_by_its_attributes(rig: StartRig, client: Client) -> None:
     """Although only changes are published, the listing equals the state in each Temporal run."""
     names = ("one", "two", "three")
@@ -162,6 +167,7 @@ async def test_a_run_that_continues_as_new_is_found_by_its_attributes(rig: Start
         assert not last.typed_search_attributes.get(WAITS_FOR)
 
 
+@pytest.mark.extended
 async def test_a_run_that_is_reset_is_found_by_its_attributes(rig: StartRig, client: Client) -> None:
     """The attributes are those of the reset point, and then those of the new branch."""
     async with rig(SLEEPER, steps([call("wait_for_event", name="built"), say("done")])) as r:
@@ -177,6 +183,7 @@ async def test_a_run_that_is_reset_is_found_by_its_attributes(rig: StartRig, cli
         assert not (await again.describe()).typed_search_attributes.get(WAITS_FOR)
 
 
+@pytest.mark.extended
 async def test_a_closed_thread_is_reopened_in_the_midst_of_a_wait(rig: StartRig) -> None:
     """The wait ends as cancelled, which the LLM reads; the next run gets the buffered event."""
 
@@ -197,6 +204,7 @@ async def test_a_closed_thread_is_reopened_in_the_midst_of_a_wait(rig: StartRig)
         assert [end.status for end in ends] == ["cancelled", "ok"]
 
 
+@pytest.mark.extended
 async def test_a_worker_adds_the_search_attributes_that_an_older_installation_lacks(client: Client) -> None:
     """A namespace with those of 0.1.0 gets the new ones when a worker of this release starts; a second start changes
     nothing.

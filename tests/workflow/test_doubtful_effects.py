@@ -51,6 +51,7 @@ async def test_a_wait_for_a_late_request_is_shown() -> None:
         assert [(each.status, each.text) for each in await run.effects()] == [("ok", "receipt 1")]
 
 
+@pytest.mark.extended
 async def test_the_llm_decides_about_an_effect_that_never_arrived() -> None:
     """The LLM reads the exception, once nothing can arrive any more."""
 
@@ -64,7 +65,7 @@ async def test_the_llm_decides_about_an_effect_that_never_arrived() -> None:
         assert [(each.status, each.text) for each in await run.effects()] == [("failed", "ConnectionError: refused")]
 
 
-@pytest.mark.parametrize("ends", ["raises", "returns"])
+@pytest.mark.parametrize("ends", ["raises", pytest.param("returns", marks=pytest.mark.extended)])
 async def test_a_person_reports_the_outcome_of_an_unsafe_effect(ends: str) -> None:
     """People read why the outcome is unknown; an effect that they report as absent runs again."""
     done: list[str] = []
@@ -86,6 +87,7 @@ async def test_a_person_reports_the_outcome_of_an_unsafe_effect(ends: str) -> No
         assert len(done) == 2
 
 
+@pytest.mark.extended
 async def test_a_tool_reports_that_nothing_happened() -> None:
     """The LLM reads the report, and calls again with other arguments."""
 
@@ -121,6 +123,7 @@ async def test_the_same_unsafe_call_twice_in_a_reply() -> None:
         assert done == ["bob"]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("arrives_again", "ends"), [(True, "ok"), (False, "unknown")])
 async def test_an_attempt_that_sends_nothing_says_nothing_about_the_one_before(arrives_again: bool, ends: str) -> None:
     """The request of an idempotent call got lost, and the next attempt finds no connection: the call has not failed.

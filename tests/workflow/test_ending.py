@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 
@@ -68,6 +69,7 @@ async def test_a_run_learns_and_replays(rig: StartRig, client: Client, pool: Asy
         assert (progress_status(r.workspace).thread, progress_status(r.workspace).last_step) == (run.id, "3, completed")
 
 
+@pytest.mark.extended
 async def test_a_run_that_is_blocked_says_so_and_replays(rig: StartRig, client: Client) -> None:
     """Progress.txt names the step and the cause, keeps the LLM's own text, and finally notes the end."""
     script, _, begin = SCENARIOS["not_learnt"]
@@ -82,6 +84,7 @@ async def test_a_run_that_is_blocked_says_so_and_replays(rig: StartRig, client: 
         assert status.last_step == "2, completed"
 
 
+@pytest.mark.extended
 async def test_a_new_thread_archives_the_progress_and_a_continued_one_resumes_it(rig: StartRig) -> None:
     """The next run of a thread reads its own progress; another thread's becomes an entry, which the run reads, too."""
     script = steps([call("update_progress", status="half done", next_action="the rest"), say("so far")])
@@ -122,6 +125,7 @@ async def test_a_run_notes_its_calls_with_an_effect_before_the_llm_replies(rig: 
         assert (entry.title, entry.what) == (f"{run.id}: save (call 3)", '{"name":"a"} → saved')
 
 
+@pytest.mark.extended
 async def test_two_runs_in_one_workspace_lose_nothing(rig: StartRig) -> None:
     """Runs that take turns in a workspace each leave a whole file, with the other's status among the entries."""
     async with rig(catalog(progress=True), steps([call("glance"), call("glance"), say("done")])) as r:
@@ -134,6 +138,7 @@ async def test_two_runs_in_one_workspace_lose_nothing(rig: StartRig) -> None:
         assert text.count("## Current Status") == text.count("- Goal:") == 1
 
 
+@pytest.mark.extended
 async def test_learnings_of_one_run_are_read_by_the_next(rig: StartRig) -> None:
     """An insight goes to LEARNINGS.md with its thread, and the next run reads it, quoted, with less trust."""
     replies = [say("done"), call("note_learning", title="Tests", text="They need a database.")]
@@ -146,6 +151,7 @@ async def test_learnings_of_one_run_are_read_by_the_next(rig: StartRig) -> None:
         assert "> > They need a database." in r.llm.requests[1 + 1].json()["messages"][2]["content"]
 
 
+@pytest.mark.extended
 async def test_the_run_waits_for_no_llm_that_fails_after_the_answer(rig: StartRig) -> None:
     """An error of the provider in the step after the answer changes neither the result nor the status."""
     async with rig(catalog(learn=True), steps([say("done"), fail(400, "no")])) as r:
@@ -153,6 +159,7 @@ async def test_the_run_waits_for_no_llm_that_fails_after_the_answer(rig: StartRi
         assert (await run.result())["result"] == "done"
 
 
+@pytest.mark.extended
 async def test_an_ordinary_run_works_through_tasks(rig: StartRig) -> None:
     """The task tools of loops work in any run: a task starts, is completed, and has its dates."""
 

@@ -139,6 +139,7 @@ def observer(compaction_tokens: int) -> Catalog:
     return Catalog(agents=[agent])
 
 
+@pytest.mark.extended
 async def test_a_transcript_is_compacted_without_the_endpoints_count(rig: StartRig) -> None:
     """If the endpoint reports no `usage`, tokens are estimated, and the context is compacted in time."""
     async with rig(observer(800), looking) as r:
@@ -153,6 +154,7 @@ async def test_a_transcript_is_compacted_without_the_endpoints_count(rig: StartR
         assert all(event.usage.completion_tokens > 0 for event in replied)
 
 
+@pytest.mark.extended
 async def test_an_image_is_not_estimated_by_its_bytes(rig: StartRig) -> None:
     """An image of half a megabyte does not trigger a compaction if the endpoint does not count."""
     image = ImageBlock(media_type="image/png", data="iVBO" * 125_000)

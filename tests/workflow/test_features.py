@@ -89,6 +89,7 @@ def rejected(events: list[AgentEvent]) -> list[str]:
     return [event.signal for event in events if isinstance(event, SignalRejected)]
 
 
+@pytest.mark.extended
 async def test_a_signal_of_a_later_release_changes_no_recorded_run(rig: StartRig, client: Client) -> None:
     """A release with the signal `halt` replays a history in which an older one recorded it as unknown."""
     async with rig(CATALOG, steps([call("pay", amount=1), call("pay", amount=2)])) as r:
@@ -106,6 +107,7 @@ async def test_a_signal_of_a_later_release_changes_no_recorded_run(rig: StartRig
             read_events((await run.fetch_history()).events)
 
 
+@pytest.mark.extended
 async def test_only_continuing_as_new_raises_the_level_of_an_open_run(rig: StartRig, client: Client) -> None:
     """A worker of a later release continues a run at its level; the next Temporal run has the release's additions."""
     async with rig(CATALOG, SCRIPT, task_queue="raised") as r:
@@ -188,6 +190,7 @@ async def test_an_older_worker_rejects_a_run_of_a_later_level_and_a_newer_one_ta
             await check_thread(client, run)
 
 
+@pytest.mark.extended
 async def test_an_older_worker_leaves_a_closed_thread_that_it_cannot_read_to_a_newer_one(
     rig: StartRig, client: Client
 ) -> None:

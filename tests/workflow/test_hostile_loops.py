@@ -193,6 +193,7 @@ async def test_a_missing_workspace_blocks_and_is_not_recreated(rig: StartRig) ->
         assert (await handle.result()).tasks == 2
 
 
+@pytest.mark.extended
 async def test_a_file_that_an_agent_breaks_is_attributed_to_it(rig: StartRig) -> None:
     """An iteration that makes TASKS.md unreadable has failed, and its change is not taken for a person's."""
 
@@ -210,6 +211,7 @@ async def test_a_file_that_an_agent_breaks_is_attributed_to_it(rig: StartRig) ->
         await handle.cancel()
 
 
+@pytest.mark.extended
 async def test_a_pause_while_the_files_are_read_starts_no_iteration(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +279,7 @@ async def test_cancelling_works_while_an_iteration_is_being_stopped(rig: StartRi
         assert (state["status"], state["iterations"][0]["outcome"]) == ("cancelled", "failed")
 
 
+@pytest.mark.extended
 async def test_a_terminated_iteration_has_failed_and_is_retried(rig: StartRig) -> None:
     """A terminated iteration is recorded like any other failed one, committed, and in the next one's prompt."""
 
@@ -296,6 +299,7 @@ async def test_a_terminated_iteration_has_failed_and_is_retried(rig: StartRig) -
         assert git(at_work.workspace, "log", "--format=%s", "--", "half.txt") == ["Note that iteration 0 failed: one"]
 
 
+@pytest.mark.extended
 async def test_a_migrated_iteration_has_failed_and_is_retried(rig: StartRig) -> None:
     """The `move` signal for an iteration's run does not complete its task."""
 

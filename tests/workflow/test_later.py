@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 
@@ -43,6 +44,7 @@ async def test_a_call_waits_for_its_hours_and_the_history_replays(rig: StartRig,
     assert started.at >= postponed.until
 
 
+@pytest.mark.extended
 async def test_a_zone_that_the_worker_does_not_know_blocks_the_run(rig: StartRig) -> None:
     """The name cannot be checked where the policy is written; the block says what to correct."""
     async with rig(catalog(Hours(begin="08:00", zone="Mars/Olympus")), steps([say("done")])) as r:

@@ -77,6 +77,7 @@ async def test_reads_are_local_activities_with_markers(rig: StartRig) -> None:
         await check_thread(r.client, run)
 
 
+@pytest.mark.extended
 async def test_a_slow_read_becomes_an_ordinary_activity(rig: StartRig) -> None:
     """It does so at once, without a message to the LLM; later calls of that tool are ordinary from the start."""
     began: list[int] = []
@@ -99,6 +100,7 @@ async def test_a_slow_read_becomes_an_ordinary_activity(rig: StartRig) -> None:
         assert len(r.llm.requests) == 3
 
 
+@pytest.mark.extended
 async def test_the_reads_of_a_step_run_in_parallel(rig: StartRig) -> None:
     """Three reads that wait for each other all end."""
     all_there = asyncio.Barrier(3)
@@ -117,7 +119,7 @@ async def test_the_reads_of_a_step_run_in_parallel(rig: StartRig) -> None:
         await check_thread(r.client, run)
 
 
-@pytest.mark.parametrize("local_seconds", [0, 0.3])
+@pytest.mark.parametrize("local_seconds", [0, pytest.param(0.3, marks=pytest.mark.extended)])
 async def test_a_cancellation_waits_for_a_local_activity_only_for_its_time_limit(
     rig: StartRig, local_seconds: float
 ) -> None:
@@ -139,6 +141,7 @@ async def test_a_cancellation_waits_for_a_local_activity_only_for_its_time_limit
         await check_thread(r.client, run)
 
 
+@pytest.mark.extended
 async def test_a_workflow_task_that_is_extended_for_a_read_keeps_one_log(client: Client) -> None:
     """The SDK extends a workflow task at four fifths of its time-out; signals that arrive then wait for the read."""
     desk = Desk(calls("look"), says("done"), spec=LOCAL.model_copy(update={"limits": Limits(local_seconds=5)}))
@@ -198,6 +201,7 @@ async def queried_continuously(run: Handle) -> AsyncIterator[None]:
         await asyncio.wait(asking)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("seed", "replies"), [(0, 4), *(pytest.param(seed, 25, marks=pytest.mark.slow) for seed in range(1, 13))]
 )

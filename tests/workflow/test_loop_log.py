@@ -104,6 +104,7 @@ async def test_the_log_costs_a_loop_no_event_per_iteration(rig: StartRig) -> Non
         }
 
 
+@pytest.mark.extended
 async def test_a_running_loop_shows_its_log(rig: StartRig) -> None:
     """`log` gets unwritten events from the worker; `--follow` continues to the end."""
     async with rig(catalog(), diligent) as at_work:
@@ -150,6 +151,7 @@ async def test_a_loop_is_paused_like_a_run(rig: StartRig) -> None:
         await replays(at_work.client, handle)
 
 
+@pytest.mark.extended
 async def test_a_cancelled_loop_records_its_end(rig: StartRig) -> None:
     """The end of the stopped iteration and of the loop are in the record when it is closed."""
     async with rig(catalog(), lambda conversation: hang()) as at_work:
@@ -217,6 +219,7 @@ async def test_a_forged_log_in_a_plain_start_is_rejected(rig: StartRig) -> None:
         assert await at_work.threads.length(name) == 0
 
 
+@pytest.mark.extended
 async def test_a_flood_of_signals_is_bounded(rig: StartRig) -> None:
     """Signals from anybody grow the log by a bounded number of events; their content is not kept."""
     async with rig(catalog(), diligent) as at_work:
@@ -286,6 +289,7 @@ async def test_verify_names_the_first_altered_event(rig: StartRig) -> None:
                 assert (result.ok, result.where, result.position) == (False, "record", position)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("lies", [False, True])
 async def test_verify_compares_an_iterations_cost_with_its_own_log(
     rig: StartRig, monkeypatch: pytest.MonkeyPatch, lies: bool
@@ -307,6 +311,7 @@ async def test_verify_compares_an_iterations_cost_with_its_own_log(
         )
 
 
+@pytest.mark.extended
 async def test_a_loop_and_a_run_do_not_share_a_log(rig: StartRig, client: Client) -> None:
     """A loop whose id has the log of a run in the record is blocked and says so; the run's log is unchanged."""
     async with rig(catalog(), lambda conversation: say("done")) as at_work:

@@ -154,6 +154,7 @@ async def test_attempts_before_a_reply_are_charged_with_their_requests(rig: Star
         assert spent >= losing.received
 
 
+@pytest.mark.extended
 async def test_attempts_before_a_rejection_are_charged(rig: StartRig, client: Client) -> None:
     """The rejection itself costs nothing."""
     async with rig(CATALOG, replies_in_turn(hang(), hang(), fail(401, "wrong key"), say("done"))) as r:
@@ -171,7 +172,9 @@ async def test_attempts_before_a_rejection_are_charged(rig: StartRig, client: Cl
 
 
 @pytest.mark.parametrize(
-    ("lost", "between"), [(0, False), (2, False), (1, True)], ids=["first attempt", "in flight", "between attempts"]
+    ("lost", "between"),
+    [(0, False), pytest.param(2, False, marks=pytest.mark.extended), pytest.param(1, True, marks=pytest.mark.extended)],
+    ids=["first attempt", "in flight", "between attempts"],
 )
 async def test_a_cancelled_run_has_paid_for_every_attempt(
     rig: StartRig, client: Client, lost: int, between: bool
@@ -194,6 +197,7 @@ async def test_a_cancelled_run_has_paid_for_every_attempt(
         assert len(of_kind(events, LLMCallLost)) == lost
 
 
+@pytest.mark.extended
 async def test_a_run_that_is_cancelled_before_its_first_attempt_counts_what_it_reserved(
     rig: StartRig, client: Client
 ) -> None:
@@ -210,6 +214,7 @@ async def test_a_run_that_is_cancelled_before_its_first_attempt_counts_what_it_r
         assert spent == reserved.tokens + replied.prompt_tokens + replied.completion_tokens >= losing.received
 
 
+@pytest.mark.extended
 async def test_an_interrupted_call_has_paid_for_every_attempt(rig: StartRig, client: Client) -> None:
     """The message abandons the call; the next call is another one."""
     async with rig(CATALOG, replies_in_turn(hang(), hang(), hang(), say("done"))) as r:
@@ -222,6 +227,7 @@ async def test_an_interrupted_call_has_paid_for_every_attempt(rig: StartRig, cli
         assert tokens_charged(run.id, await check_thread(client, run)) >= losing.received
 
 
+@pytest.mark.extended
 async def test_a_compaction_is_made_again_and_charged(rig: StartRig, client: Client) -> None:
     """Its lost attempts count like those of a step, and the summary is requested again."""
     async with rig(CATALOG, replies_in_turn(say("hello"), hang(), hang(), say("a summary"), say("done"))) as r:
@@ -241,6 +247,7 @@ async def test_a_compaction_is_made_again_and_charged(rig: StartRig, client: Cli
         assert tokens_charged(run.id, events) >= losing.received
 
 
+@pytest.mark.extended
 async def test_a_run_that_continues_as_new_between_attempts_keeps_its_account(rig: StartRig, client: Client) -> None:
     """A loss before continue-as-new counts as spent after it."""
     agent = CLERK.model_copy(update={"limits": Limits(tool_result_chars=400, history_events=20)})
@@ -256,6 +263,7 @@ async def test_a_run_that_continues_as_new_between_attempts_keeps_its_account(ri
         assert tokens_charged(run.id, events) >= losing.received
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("end", ["cancel", "terminate"])
 async def test_a_sub_agents_attempts_are_in_its_parents_account(rig: StartRig, client: Client, end: str) -> None:
     """The result of a cancelled or terminated sub-agent includes its possible cost."""
@@ -279,6 +287,7 @@ async def test_a_sub_agents_attempts_are_in_its_parents_account(rig: StartRig, c
         assert tokens_charged(run.id, events) >= losing.received
 
 
+@pytest.mark.extended
 async def test_an_iterations_attempts_are_in_the_loops_account(rig: StartRig) -> None:
     """The loop settles the iteration with them."""
     builder = CLERK.model_copy(update={"budget": None, "tools": (*workspace_tools(confine="never"), *memory_tools())})
@@ -299,6 +308,7 @@ async def test_an_iterations_attempts_are_in_the_loops_account(rig: StartRig) ->
         assert int(limit["spent"]) >= losing.received
 
 
+@pytest.mark.extended
 async def test_a_lost_last_call_is_repeated_a_bounded_number_of_times(rig: StartRig, client: Client) -> None:
     """Three of its attempts may be lost; then the budget is exhausted, and no request is sent."""
     agent = CLERK.model_copy(update={"budget": Budget(steps=1)})
@@ -315,6 +325,7 @@ async def test_a_lost_last_call_is_repeated_a_bounded_number_of_times(rig: Start
         tokens_charged(run.id, await check_thread(client, run))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("failures", "forgets"),
     [(0, True), (1, False), (2, True)],

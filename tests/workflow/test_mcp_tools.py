@@ -51,6 +51,7 @@ async def test_a_foreign_tool_is_an_ordinary_tool(tmp_path: Path) -> None:
     assert (item, country, len(key)) == ("pen", "DE", 40), "the call has its effect key"
 
 
+@pytest.mark.extended
 async def test_runs_share_the_server(tmp_path: Path) -> None:
     """The second run calls the process that the first one has started."""
     catalog = await pinned_catalog(tmp_path)

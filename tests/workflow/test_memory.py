@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import WorkflowHandle
 
@@ -102,6 +103,7 @@ async def test_an_agent_begins_with_all_of_its_memory(rig: StartRig, tmp_path: P
         assert sum(isinstance(event, MemoryRecalled) for event in events) == 1
 
 
+@pytest.mark.extended
 async def test_a_threads_own_standing_memory_is_shown_to_it_alone(
     rig: StartRig, tmp_path: Path, database_url: str
 ) -> None:
@@ -116,6 +118,7 @@ async def test_a_threads_own_standing_memory_is_shown_to_it_alone(
             assert ("(person): Only here." in r.llm.requests[-1].body.decode()) is shown
 
 
+@pytest.mark.extended
 async def test_each_request_begins_with_the_one_before_whatever_changes(
     rig: StartRig, tmp_path: Path, database_url: str
 ) -> None:
@@ -140,6 +143,7 @@ async def test_each_request_begins_with_the_one_before_whatever_changes(
             assert later.startswith(earlier[:-2])
 
 
+@pytest.mark.extended
 async def test_a_skill_is_read_as_it_was_when_the_run_began(rig: StartRig, tmp_path: Path) -> None:
     """The body comes when the agent reads it, with the names of its other files; later changes on disk are not read.
 
@@ -174,6 +178,7 @@ async def test_a_skill_is_read_as_it_was_when_the_run_began(rig: StartRig, tmp_p
         assert "there is no skill 'nothing'; there are: notes, deploy" in nothing.content
 
 
+@pytest.mark.extended
 async def test_the_reasons_for_left_out_skills_have_the_workspaces_trust(rig: StartRig, tmp_path: Path) -> None:
     """A list of left-out skills has the trust level of the workspace, and quotes nothing from it."""
     async with rig(catalog(tmp_path / "skills"), steps([call("read_skill"), say("done")])) as r:
@@ -188,6 +193,7 @@ async def test_the_reasons_for_left_out_skills_have_the_workspaces_trust(rig: St
         assert listing.trust == "tool"
 
 
+@pytest.mark.extended
 async def test_the_hash_changes_with_a_skill_or_a_strategy_and_not_otherwise(rig: StartRig, tmp_path: Path) -> None:
     """The recorded agent includes its instructions, but not the files of the workspace."""
     async with rig(catalog(tmp_path / "skills"), steps([say("done")])) as r:
@@ -213,6 +219,7 @@ async def test_the_hash_changes_with_a_skill_or_a_strategy_and_not_otherwise(rig
         assert len({again, skilled, learnt}) == 3
 
 
+@pytest.mark.extended
 async def test_standing_memory_survives_a_compaction(rig: StartRig, tmp_path: Path, database_url: str) -> None:
     """The summary message has it verbatim; the files, which may have changed, are left to the summary."""
     limits = Limits(compaction_tokens=600)
@@ -245,6 +252,7 @@ async def test_an_agent_without_memory_has_no_memory_tools(rig: StartRig) -> Non
         assert [each["content"] for each in body["messages"]] == ["Work.", "do it"]
 
 
+@pytest.mark.extended
 async def test_a_catalogs_own_store_remembers(rig: StartRig, tmp_path: Path, database_url: str) -> None:
     """A catalog's own store replaces the built-in one, for the tools and for standing memory."""
 

@@ -29,6 +29,7 @@ US = Node(name="paris-1", labels={"region": "us"})
 EU = Node(name="berlin-1", labels={"region": "eu"})
 
 
+@pytest.mark.extended
 async def test_only_nodes_in_scope_execute_a_run(rig: StartRig, client: Client) -> None:
     """Workers out of scope make no call of a scoped run, reads included; the log names the node; it all replays."""
     ran: list[str] = []
@@ -60,6 +61,7 @@ def _waits_for_node(state: dict[str, Any]) -> bool:
     return bool(state.get("places", {}).get("waits_for"))
 
 
+@pytest.mark.extended
 async def test_a_run_that_no_node_fits_waits_and_says_for_which(rig: StartRig, client: Client) -> None:
     """It shows which nodes it waits for, makes no call meanwhile, and resumes by itself when such a node works."""
     sent: list[str] = []
@@ -146,6 +148,7 @@ async def test_a_call_that_one_node_refuses_and_another_cannot_make_runs_once_on
     assert len(evidence) == len(events)
 
 
+@pytest.mark.extended
 async def test_people_approve_what_a_nodes_own_policy_asks_about(rig: StartRig, client: Client) -> None:
     """The recorded policy allows the call; the node asks; the run asks people, and the call runs when they approve."""
     sent: list[str] = []
@@ -168,6 +171,7 @@ async def test_people_approve_what_a_nodes_own_policy_asks_about(rig: StartRig, 
         assert [event.policy for event in events if isinstance(event, NodeAccepted)][-1] == policy.hash
 
 
+@pytest.mark.extended
 async def test_the_llm_reads_what_no_node_could(
     rig: StartRig, client: Client, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ async def test_a_paused_run_resumes_by_person_and_by_time_and_replays(rig: Start
         assert kinds.index("user_message_received", started) < kinds.index("message_taken")
 
 
+@pytest.mark.extended
 async def test_a_tool_in_progress_ends_and_the_llm_is_called_after_the_resume(rig: StartRig) -> None:
     """Client and visibility show `paused`, by whom and until when; a message with `resume` is read first."""
     begun, go = asyncio.Event(), asyncio.Event()
@@ -75,6 +76,7 @@ async def test_a_tool_in_progress_ends_and_the_llm_is_called_after_the_resume(ri
             await thread.resume(say="and on")
 
 
+@pytest.mark.extended
 async def test_a_paused_run_can_be_cancelled_and_retried(rig: StartRig) -> None:
     """`retry` on a blocked run that is paused unblocks it and starts nothing; `cancel` ends it."""
     script = SCENARIOS["retried"][0]

@@ -85,6 +85,7 @@ async def test_a_run_polls_until_its_condition_is_met_and_calls_the_llm_once(rig
         assert len(r.llm.requests) == 2
 
 
+@pytest.mark.extended
 async def test_a_message_ends_a_wait_with_a_hanging_poll(rig: StartRig, client: Client) -> None:
     """The LLM is called at once; the poll is stopped, and its end is not recorded."""
 
@@ -103,6 +104,7 @@ async def test_a_message_ends_a_wait_with_a_hanging_poll(rig: StartRig, client: 
         assert not [event for event in events if isinstance(event, WaitPolled)]
 
 
+@pytest.mark.extended
 async def test_a_cancelled_run_stops_its_poll(rig: StartRig, client: Client) -> None:
     """The polled tool is cancelled and awaited like any tool."""
     stopped: list[bool] = []
@@ -126,6 +128,7 @@ async def test_a_cancelled_run_stops_its_poll(rig: StartRig, client: Client) -> 
         await check_thread(client, run)
 
 
+@pytest.mark.extended
 async def test_a_reset_into_a_wait_repeats_the_polls(rig: StartRig, client: Client) -> None:
     """Polls leave nothing in the ledger: they are repeated, and the wait ends as before."""
     build, calls = counting(3)
@@ -140,6 +143,7 @@ async def test_a_reset_into_a_wait_repeats_the_polls(rig: StartRig, client: Clie
         assert end.text.startswith("Your condition was met")
 
 
+@pytest.mark.extended
 async def test_the_state_gives_the_next_poll(rig: StartRig) -> None:
     """The state has the number of polls, and the last result."""
     build, _ = counting(1_000)

@@ -25,6 +25,8 @@ from tests.support.streamed import Seen, drafts, read_all, streamed
 
 LLMS = {"anthropic_messages": "anthropic/claude", "responses": "openai/gpt", "chat_completions": "chat/small"}
 APIS = pytest.mark.parametrize("api", LLMS)
+FIRST, *OTHERS = LLMS
+AN_API = pytest.mark.parametrize("api", [FIRST, *(pytest.param(api, marks=pytest.mark.extended) for api in OTHERS)])
 WORDS = "Every word of this reply comes once."
 
 
@@ -60,7 +62,7 @@ def kinds_of(items: list[Any]) -> set[str]:
     return {each.kind for each in items if isinstance(each, Chunk)}
 
 
-@APIS
+@AN_API
 async def test_what_a_reader_joins_is_what_is_recorded(rig: StartRig, api: str) -> None:
     """Text, reasoning and arguments arrive before the reply's event, in one attempt, and joined they are the reply."""
     seen, arguments = Written(), json.dumps({"at": 1})
@@ -83,6 +85,7 @@ async def test_what_a_reader_joins_is_what_is_recorded(rig: StartRig, api: str) 
     assert replied[0].usage.completion_tokens == 10
 
 
+@pytest.mark.extended
 async def test_a_paused_turn_is_streamed_as_one_attempt(rig: StartRig) -> None:
     """Each of its requests asks for a stream; their pieces have one order, and calls one numbering."""
     seen = Written()
@@ -108,6 +111,7 @@ async def test_a_paused_turn_is_streamed_as_one_attempt(rig: StartRig) -> None:
     assert replied[0].usage.prompt_tokens == 300
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("budget", [None, Budget(tokens=100_000)])
 @pytest.mark.parametrize("error", [True, False])
 async def test_an_llm_that_breaks_off_is_superseded_by_the_next_one(
@@ -139,6 +143,7 @@ async def test_an_llm_that_breaks_off_is_superseded_by_the_next_one(
     assert all(each.request_tokens for each in lost)
 
 
+@pytest.mark.extended
 async def test_an_api_that_cannot_stream_is_asked_once(rig: StartRig) -> None:
     """The same attempt repeats the request without `stream`, and later requests do not ask."""
 
@@ -166,6 +171,7 @@ async def test_an_address_whose_one_api_cannot_stream_is_asked_for_streams_of_an
     assert b'"stream":true' in streams.asking(b'{"messages":[]}', ChatCompletions(), client)
 
 
+@pytest.mark.extended
 @APIS
 async def test_a_stream_that_nobody_asked_for_is_read(rig: StartRig, api: str) -> None:
     """Some proxies always stream."""
@@ -182,7 +188,7 @@ async def test_a_stream_that_nobody_asked_for_is_read(rig: StartRig, api: str) -
     assert [each.usage.prompt_tokens for each in replied] == [100, 100]
 
 
-@APIS
+@AN_API
 async def test_secrets_are_redacted_across_the_borders_of_pieces(rig: StartRig, api: str) -> None:
     """A secret that the LLM repeats reaches no reader, however the provider cuts it."""
     secrets, shown, seen = Secrets({"KEY": "correct horse battery staple"}), "It is [secret KEY] now.", Written()

@@ -114,6 +114,7 @@ async def test_each_endpoint_gets_its_own_key(rig: StartRig, monkeypatch: pytest
         assert "org-1" not in str(foreign.headers)
 
 
+@pytest.mark.extended
 async def test_a_request_that_is_wrong_itself_falls_through_to_no_other(rig: StartRig) -> None:
     """A malformed request blocks the run, as with one LLM; so do keys that every provider rejects, each named."""
     with FakeLLMs(
@@ -138,6 +139,7 @@ async def _blocked(run: Any) -> str:
     return str(state["blocked"]["message"])
 
 
+@pytest.mark.extended
 async def test_a_paused_turn_is_continued_as_one_reply(rig: StartRig) -> None:
     """If the Messages API pauses a turn, it gets its blocks back, and the log has one reply with the tokens of all
     requests.
@@ -155,6 +157,7 @@ async def test_a_paused_turn_is_continued_as_one_reply(rig: StartRig) -> None:
     assert [block["type"] for block in third[-1]["content"]] == ["thinking", "server_tool_use"] * 2
 
 
+@pytest.mark.extended
 async def test_a_short_rate_limit_is_waited_for_and_a_long_one_is_not(rig: StartRig) -> None:
     """An LLM that asks for a moment is called again; one that asks for an hour is passed over, in later runs too."""
     moment = Answer(status=429, message="slow down", headers={"retry-after-ms": "10"})
@@ -177,6 +180,7 @@ async def test_a_short_rate_limit_is_waited_for_and_a_long_one_is_not(rig: Start
     assert replied.outage is None
 
 
+@pytest.mark.extended
 async def test_options_have_one_name_at_each_api(rig: StartRig) -> None:
     """Temperature, effort, length and parallel calls become fields of each API; other fields go to one endpoint."""
     options = LLMOptions(
@@ -210,6 +214,7 @@ async def test_options_have_one_name_at_each_api(rig: StartRig) -> None:
     assert "temperature" not in messages
 
 
+@pytest.mark.extended
 async def test_a_lost_attempt_of_a_run_with_a_budget_is_charged_before_the_next_llm(rig: StartRig) -> None:
     """A connection that breaks off may have cost something: the run charges it, and the next LLM takes over."""
     with FakeLLMs(anthropic_messages=[Answer(hang=True)], chat_completions=[Answer(text="done")]) as llms:

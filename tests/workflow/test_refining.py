@@ -36,6 +36,7 @@ async def test_a_refined_run_continues_and_replays(rig: StartRig, client: Client
         assert "refinement 1, narrow, by alice (claimed): only a and b" in lines
 
 
+@pytest.mark.extended
 async def test_programs_and_the_command_line_refine_and_show_it(rig: StartRig, client: Client) -> None:
     """The task stays readable, with each refinement after it; a closed thread names the command that continues it."""
 
@@ -66,6 +67,7 @@ async def test_programs_and_the_command_line_refine_and_show_it(rig: StartRig, c
         assert late.value.outcome == "too_late"
 
 
+@pytest.mark.extended
 async def test_a_list_marks_refined_threads(rig: StartRig, client: Client) -> None:
     """Open and completed threads are marked, because the task alone is incomplete."""
     async with rig(CATALOG, lambda _: say("done")) as r:
@@ -84,6 +86,7 @@ async def test_a_list_marks_refined_threads(rig: StartRig, client: Client) -> No
         assert "(refined) all of it" in list_screen([{**result[0], "task": "all of it"}]).plain
 
 
+@pytest.mark.extended
 async def test_an_interrupt_abandons_the_llm_call(rig: StartRig) -> None:
     """The LLM is called again at once, with the refinement after everything that it was sent before."""
 

@@ -22,7 +22,14 @@ from tests.support.attacker import reach
 from tests.support.rig import StartRig
 
 
-@pytest.mark.parametrize("begin", [{"task": "go", "resume": True}, {"task": {"a": 3}}, None])
+@pytest.mark.parametrize(
+    "begin",
+    [
+        {"task": "go", "resume": True},
+        pytest.param({"task": {"a": 3}}, marks=pytest.mark.extended),
+        pytest.param(None, marks=pytest.mark.extended),
+    ],
+)
 async def test_a_start_that_fails_before_its_first_event_is_shown_like_any_failed_thread(
     rig: StartRig, stack: Stack, begin: dict[str, Any]
 ) -> None:
@@ -43,6 +50,7 @@ async def test_a_start_that_fails_before_its_first_event_is_shown_like_any_faile
         assert "Why\n" in shown
 
 
+@pytest.mark.extended
 async def test_a_start_under_a_reserved_id_is_not_shown_as_an_archived_branch(rig: StartRig, stack: Stack) -> None:
     """`show` reports that the start failed, and why, and does not present it as an archived branch."""
     stranger, thread = await reach(stack), f"t-{uuid4().hex[:8]}~reset-1"

@@ -42,6 +42,7 @@ async def test_a_looping_llm_is_put_to_a_person_and_replays(rig: StartRig, clien
         assert any("like this 3 times in a row" in line for line in lines)
 
 
+@pytest.mark.extended
 async def test_a_message_wakes_a_run_that_waits_for_a_repeated_call(rig: StartRig) -> None:
     """`show` gives the length and the reason of the delay; a message ends even a long one."""
 

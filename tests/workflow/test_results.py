@@ -135,6 +135,7 @@ async def test_a_wrong_value_goes_back_to_the_llm_and_is_bounded(rig: StartRig, 
         assert state["blocked"]["cause"] == "RepliesRejected"
 
 
+@pytest.mark.extended
 async def test_a_reply_without_the_call_is_no_result(rig: StartRig, client: Client) -> None:
     """The LLM is asked for the call; repeated text blocks the run in the end."""
     async with rig(Catalog(agents=[clerk()]), steps([say("done"), result_call(title="One")])) as r:
@@ -149,6 +150,7 @@ async def test_a_reply_without_the_call_is_no_result(rig: StartRig, client: Clie
         assert state["result"] is None
 
 
+@pytest.mark.extended
 async def test_a_result_beside_other_calls_is_not_taken(rig: StartRig, client: Client) -> None:
     """The others run, and the LLM reads that it has to give the result alone."""
     both = together(call("look", at="a"), result_call(title="early"))
@@ -159,6 +161,7 @@ async def test_a_result_beside_other_calls_is_not_taken(rig: StartRig, client: C
         assert [event.status for event in rejected] == ["invalid", "ok", "ok"]
 
 
+@pytest.mark.extended
 async def test_each_answer_of_an_open_run_is_a_result(rig: StartRig, client: Client) -> None:
     """A message after the first result asks for another."""
     async with rig(Catalog(agents=[clerk()]), script(result_call(title="one"), result_call(title="two"))) as r:
@@ -172,6 +175,7 @@ async def test_each_answer_of_an_open_run_is_a_result(rig: StartRig, client: Cli
         await run.terminate()
 
 
+@pytest.mark.extended
 async def test_a_sub_agents_result_enters_the_transcript_as_json(rig: StartRig, client: Client) -> None:
     """Its trust level is that of any text from a sub-agent."""
     boss = Agent(name="boss", instructions="Rule.", subagents=("clerk",), policy=Policy(rules=(allow(),)))
@@ -190,7 +194,7 @@ async def test_a_sub_agents_result_enters_the_transcript_as_json(rig: StartRig, 
         assert of_kind(events, SubagentEnded)[0].status == "completed"
 
 
-@pytest.mark.parametrize("gives_it", [True, False])
+@pytest.mark.parametrize("gives_it", [True, pytest.param(False, marks=pytest.mark.extended)])
 async def test_at_the_end_of_a_budget_the_result_may_be_text(rig: StartRig, client: Client, gives_it: bool) -> None:
     """With its last call the LLM gives the result, and the run ends; or it returns text, which is not structured."""
 
@@ -211,6 +215,7 @@ async def test_at_the_end_of_a_budget_the_result_may_be_text(rig: StartRig, clie
         assert len(of_kind(await audited_events(client, run), LLMReplied)) == 3
 
 
+@pytest.mark.extended
 async def test_the_last_call_may_give_the_result_beside_others(rig: StartRig, client: Client) -> None:
     """No other tool runs any more; the LLM is asked for the result, and the given one counts."""
 
@@ -226,6 +231,7 @@ async def test_the_last_call_may_give_the_result_beside_others(rig: StartRig, cl
         assert [event.status for event in ends] == ["ok", "invalid", "ok"]
 
 
+@pytest.mark.extended
 async def test_a_message_before_the_end_of_a_budget_loses_no_result(rig: StartRig, client: Client) -> None:
     """The run is blocked with the result of the last call; after an extension, it answers the message."""
     replies = iter([call("look", at="a"), hang(), result_call(title="half"), result_call(title="whole")])
@@ -245,6 +251,7 @@ async def test_a_message_before_the_end_of_a_budget_loses_no_result(rig: StartRi
         await audited_events(client, run)
 
 
+@pytest.mark.extended
 async def test_a_result_may_be_of_any_type_with_a_schema(rig: StartRig, client: Client) -> None:
     """A list is one example."""
     agent = Agent(name="lister", instructions="List.", result=list[int])
@@ -254,6 +261,7 @@ async def test_a_result_may_be_of_any_type_with_a_schema(rig: StartRig, client: 
         assert (await result_of(r, run.id)).parse(list[int]) == [3, 1]
 
 
+@pytest.mark.extended
 async def test_a_sub_agent_in_the_background_and_a_continued_thread_give_results(rig: StartRig, client: Client) -> None:
     """`agent_result` reads the value as canonical JSON; a second task of the thread has a result of its own."""
     free = Policy(rules=(allow(),))
@@ -291,6 +299,7 @@ async def _state_of(run: Any) -> RunState:
     return state
 
 
+@pytest.mark.extended
 async def test_an_agent_of_a_loop_gives_a_result_for_each_task(rig: StartRig, client: Client) -> None:
     """The loop reads files, as usual; each iteration's thread has a structured result."""
     builder = Agent(

@@ -49,6 +49,7 @@ async def test_a_launcher_starts_a_run_and_ends_with_it(rig: StartRig) -> None:
         assert (await run.query("state"))["schedule"] == name
 
 
+@pytest.mark.extended
 async def test_a_thread_that_exists_is_not_started_again(rig: StartRig) -> None:
     """A second launcher for the same time starts nothing and reports that; the existing run continues."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
@@ -60,6 +61,7 @@ async def test_a_thread_that_exists_is_not_started_again(rig: StartRig) -> None:
         assert len(worker.llm.requests) == 1
 
 
+@pytest.mark.extended
 async def test_a_run_that_fails_fails_its_launcher(rig: StartRig) -> None:
     """The reason is that of the run: here, that the agent no longer exists."""
     async with rig(CATALOG, lambda _: say("sorted")) as worker:
@@ -84,6 +86,7 @@ async def test_a_cancelled_launcher_cancels_its_run_and_waits_for_it(rig: StartR
         await status_of(worker.client.get_workflow_handle(f"{name}-{AT}"), "cancelled")
 
 
+@pytest.mark.extended
 async def test_a_run_outlives_its_launcher(rig: StartRig) -> None:
     """Terminating the launcher, as an operator may, leaves the thread alone."""
     async with rig(CATALOG, lambda _: hang()) as worker:
@@ -96,6 +99,7 @@ async def test_a_run_outlives_its_launcher(rig: StartRig) -> None:
         await run.terminate()
 
 
+@pytest.mark.extended
 async def test_a_run_that_is_cancelled_ends_its_launcher(rig: StartRig) -> None:
     """If a person cancels the run, its launcher stops waiting."""
     async with rig(CATALOG, lambda _: hang()) as worker:
@@ -112,7 +116,7 @@ async def test_a_run_that_is_cancelled_ends_its_launcher(rig: StartRig) -> None:
     ("suffix", "given", "says"),
     [
         (f"-{AT}", {"until": "2026-01-01T00:00:00Z"}, "the schedule ended at 2026-01-01"),
-        ("", {}, "does not say which schedule"),
+        pytest.param("", {}, "does not say which schedule", marks=pytest.mark.extended),
     ],
 )
 async def test_a_launcher_that_may_not_start_gives_the_reason(

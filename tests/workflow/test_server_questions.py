@@ -53,6 +53,7 @@ async def test_people_answer_a_servers_question(tmp_path: Path) -> None:
         assert line == 'booked T1 {"action": "accept", "content": {"guests": 2, "name": "Ann"}} s:T1'
 
 
+@pytest.mark.extended
 async def test_a_question_that_is_denied_or_expires_sends_nothing(tmp_path: Path) -> None:
     """People may decline: the call ends as denied, and its server hears nothing more of it."""
     catalog = await asking_catalog(tmp_path)
@@ -69,6 +70,7 @@ async def test_a_question_that_is_denied_or_expires_sends_nothing(tmp_path: Path
     assert book(tmp_path) == []
 
 
+@pytest.mark.extended
 async def test_an_address_and_the_workspace_are_answered_together(tmp_path: Path) -> None:
     """After people have visited the address, the server gets that, and the run's workspace as its root."""
     catalog = await asking_catalog(tmp_path)
@@ -104,6 +106,7 @@ async def test_a_task_is_followed_to_its_end(tmp_path: Path) -> None:
     assert f"answered house {answer}" in lines
 
 
+@pytest.mark.extended
 async def test_a_task_is_cancelled_with_its_run(tmp_path: Path) -> None:
     """The end of a run cancels its task, whose outcome is then unknown."""
     catalog = await asking_catalog(tmp_path)

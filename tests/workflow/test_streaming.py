@@ -5,6 +5,7 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from temporalio.api.enums.v1 import EventType
 
 from holdfast import Agent, Budget, Catalog, LLMCall, LLMResult, Middleware, ProceedLLM, Secrets, tool
@@ -132,6 +133,7 @@ class Unusable(InMemoryStreams):
         return wanted
 
 
+@pytest.mark.extended
 async def test_an_attempt_that_fails_after_it_began_may_have_cost_something(rig: StartRig) -> None:
     """An error in place of a reply is free; one after the provider has begun to write is not."""
     error = b'data: {"error": {"message": "overloaded"}}\n\n'
@@ -145,6 +147,7 @@ async def test_an_attempt_that_fails_after_it_began_may_have_cost_something(rig:
     assert sum(each.costly or 0 for each in outages if each) == 1
 
 
+@pytest.mark.extended
 async def test_a_run_does_not_wait_for_a_transport_that_hangs(rig: StartRig) -> None:
     """The reply is recorded and the run ends while the transport still hangs."""
     async with streamed(rig, catalog(), steps([call("look", at="a"), say(WORDS)]), transport=Unusable()) as (worker, _):
@@ -155,6 +158,7 @@ async def test_a_run_does_not_wait_for_a_transport_that_hangs(rig: StartRig) -> 
         assert [each.message.text for each in replies if each.message][-1] == WORDS
 
 
+@pytest.mark.extended
 async def test_an_endpoint_that_cannot_stream_is_asked_once(rig: StartRig) -> None:
     """The same attempt repeats the request without `stream`, and later requests do not ask."""
 

@@ -1,5 +1,7 @@
 """Whoever watches a run sees what its sub-agents are writing."""
 
+import pytest
+
 from holdfast import Agent, Catalog, Policy, allow
 from holdfast.cli.screens.subagent_drafts import following_subagents
 from holdfast.client.threads import Threads
@@ -12,6 +14,7 @@ WORDS = "The child writes these words."
 ALLOWED = Policy(rules=(allow(),))
 
 
+@pytest.mark.extended
 async def test_the_reply_of_a_sub_agent_is_seen_while_it_is_written(rig: StartRig) -> None:
     """All of a child's words are there before its reply is recorded, and none afterwards."""
     seen = Seen()

@@ -120,6 +120,7 @@ async def test_a_parent_runs_agents_side_by_side_and_reads_only_their_answers(ri
             assert audit.fault is not None, (kind, change)
 
 
+@pytest.mark.extended
 async def test_a_background_sub_agent_is_read_later_or_cancelled_at_the_end(rig: StartRig) -> None:
     """`run_agent` returns at once; `agent_result` waits, and may be called twice; an unread sub-agent is ended."""
     async with rig(family(worker=ASKS), script) as r:
@@ -166,6 +167,7 @@ async def test_a_policy_from_above_binds_every_agent(rig: StartRig) -> None:
         assert "Denied by policy" in (await run.result())["result"]
 
 
+@pytest.mark.extended
 async def test_a_tree_is_bounded_in_depth_and_a_run_in_its_sub_agents(rig: StartRig) -> None:
     """Beyond a limit nothing starts, and the LLM reads why."""
     async with rig(family(Limits(max_subagents=2, max_depth=2)), script) as r:
@@ -191,6 +193,7 @@ async def test_cancelling_the_parent_cancels_the_tree_from_below(rig: StartRig) 
         assert [e.status for e in await check_thread(r.client, run) if isinstance(e, SubagentEnded)] == ["cancelled"]
 
 
+@pytest.mark.extended
 async def test_a_terminated_sub_agent_has_a_result_that_says_so(rig: StartRig) -> None:
     """A hint from anybody makes the parent poll; the hint itself ends nothing. A false one is rejected and recorded if
     it names no open sub-agent.
@@ -228,6 +231,7 @@ async def test_another_persons_thread_is_never_taken_for_a_sub_agent(rig: StartR
         assert "secret" not in result
 
 
+@pytest.mark.extended
 async def test_a_reset_parent_finds_its_sub_agent_again(rig: StartRig) -> None:
     """The sub-agent was started in the abandoned branch; it is not started twice."""
     async with rig(family(worker=ASKS), script) as r:
@@ -242,6 +246,7 @@ async def test_a_reset_parent_finds_its_sub_agent_again(rig: StartRig) -> None:
         assert len([e for e in await check_thread(r.client, again) if isinstance(e, SubagentStarted)]) == 1
 
 
+@pytest.mark.extended
 async def test_a_wait_survives_that_the_parent_continues_as_new(rig: StartRig) -> None:
     """A flood of signals makes the parent continue as new while it waits; the next Temporal run polls by itself."""
     async with rig(family(Limits(history_events=40), worker=ASKS), script) as r:
@@ -256,6 +261,7 @@ async def test_a_wait_survives_that_the_parent_continues_as_new(rig: StartRig) -
         await check_thread(r.client, run)
 
 
+@pytest.mark.extended
 async def test_a_constraint_counts_in_the_parent_and_in_later_sub_agents(rig: StartRig) -> None:
     """A constraint from a sub-agent's tool rejects the call in the parent, untried, and in the next sub-agent."""
     async with rig(family(), script) as r:
@@ -288,6 +294,7 @@ async def test_the_parents_requester_may_not_approve_in_the_sub_agent(rig: Start
         assert outcomes == ["not_entitled", "accepted"]
 
 
+@pytest.mark.extended
 async def test_a_closed_sub_agent_is_continued_like_any_thread(rig: StartRig) -> None:
     """The parent keeps the earlier result; the thread keeps its lineage."""
     async with rig(family(), script) as r:
@@ -301,6 +308,7 @@ async def test_a_closed_sub_agent_is_continued_like_any_thread(rig: StartRig) ->
         assert state["lineage"]["parent"] == run.id
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("count", [12, pytest.param(100, marks=pytest.mark.slow)])
 async def test_many_sub_agents_cost_the_parent_little_history(rig: StartRig, count: int) -> None:
     """The parent's history grows by less than 2 kB for each of them."""

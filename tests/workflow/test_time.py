@@ -93,6 +93,7 @@ async def test_an_unanswered_request_reminds_escalates_and_expires(rig: StartRig
         assert not [event for event in events if isinstance(event, ToolCallStarted)]
 
 
+@pytest.mark.extended
 async def test_a_run_waits_a_month_for_a_message(rig: StartRig, client: Client) -> None:
     """A message after three weeks is answered, a month later the run closes, and the clock returns to today."""
     async with rig(catalog(), counting) as r:
@@ -113,6 +114,7 @@ async def test_a_run_waits_a_month_for_a_message(rig: StartRig, client: Client) 
             await skip(client, run, days=1)
 
 
+@pytest.mark.extended
 async def test_a_paused_run_resumes_when_its_time_has_come(rig: StartRig, client: Client) -> None:
     """A pause for a fortnight ends by itself, and the approved call runs then and not before."""
     async with rig(catalog(), steps([call("pay"), say("done")])) as r:
@@ -133,6 +135,7 @@ async def test_a_paused_run_resumes_when_its_time_has_come(rig: StartRig, client
         assert started.at >= resumed.at
 
 
+@pytest.mark.extended
 async def test_after_weeks_the_world_is_verified_again(rig: StartRig, client: Client) -> None:
     """The verify tools run before the LLM reads a message after three weeks, but not after an hour."""
     async with rig(catalog(), counting) as r:
@@ -149,6 +152,7 @@ async def test_after_weeks_the_world_is_verified_again(rig: StartRig, client: Cl
         await run.cancel()
 
 
+@pytest.mark.extended
 async def test_a_rejection_for_a_fortnight_ends(rig: StartRig, client: Client) -> None:
     """A call that a tool cannot do for a fortnight is rejected until then, and tried again after that."""
     async with rig(catalog(), lambda said: call("knock") if said.replies % 2 == 0 else say("so it is")) as r:
@@ -166,6 +170,7 @@ async def test_a_rejection_for_a_fortnight_ends(rig: StartRig, client: Client) -
         await run.cancel()
 
 
+@pytest.mark.extended
 async def test_time_is_skipped_across_continue_as_new(rig: StartRig, client: Client) -> None:
     """Daily reminders over three weeks take several Temporal runs with one log, which has a reminder on each day."""
     async with rig(catalog(Terms(remind_every=DAY), history_events=30), steps([call("pay"), say("done")])) as r:
@@ -180,6 +185,7 @@ async def test_time_is_skipped_across_continue_as_new(rig: StartRig, client: Cli
         await client.get_workflow_handle(run.id).cancel()
 
 
+@pytest.mark.extended
 async def test_no_time_is_skipped_after_a_rejection(rig: StartRig, client: Client) -> None:
     """Time is not skipped during a call: the error names the call, and no time is skipped after it has ended."""
     go = asyncio.Event()
@@ -203,6 +209,7 @@ async def test_no_time_is_skipped_after_a_rejection(rig: StartRig, client: Clien
         await run.cancel()
 
 
+@pytest.mark.extended
 async def test_retries_during_an_outage_are_bounded(
     rig: StartRig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +224,7 @@ async def test_retries_during_an_outage_are_bounded(
         await run.terminate()
 
 
+@pytest.mark.extended
 async def test_a_hanging_llm_and_a_missing_worker_are_named(rig: StartRig, client: Client) -> None:
     """The error names what prevents skipping, and how to start a worker."""
     async with rig(catalog(), lambda _: hang()) as r:

@@ -53,6 +53,7 @@ async def test_an_agent_waits_until_another_run_has_ended(rig: StartRig) -> None
         assert (end.status, end.trust) == ("ok", "web")
 
 
+@pytest.mark.extended
 async def test_the_result_of_a_run_that_has_ended_is_there_at_once(rig: StartRig) -> None:
     """The result includes the run's final text."""
     async with rig(sleepers(), script) as r:
@@ -62,7 +63,7 @@ async def test_the_result_of_a_run_that_has_ended_is_there_at_once(rig: StartRig
         assert '"status": "completed", "result": "the answer to 41 + 1"' in (await run.result())["result"]
 
 
-@pytest.mark.parametrize("by", ["mallory", ""])
+@pytest.mark.parametrize("by", ["mallory", pytest.param("", marks=pytest.mark.extended)])
 async def test_runs_of_others_are_as_if_there_were_none(rig: StartRig, by: str) -> None:
     """Another person's run, a run of an unknown starter, a missing run and an odd id all have the same answer."""
     async with rig(sleepers(), script) as r:
@@ -77,6 +78,7 @@ async def test_runs_of_others_are_as_if_there_were_none(rig: StartRig, by: str) 
         assert "secret" not in answers[0]
 
 
+@pytest.mark.extended
 async def test_a_run_does_not_wait_for_itself(rig: StartRig) -> None:
     """The run would wait for ever."""
     async with rig(sleepers(), script) as r:
@@ -84,6 +86,7 @@ async def test_a_run_does_not_wait_for_itself(rig: StartRig) -> None:
         assert "the thread that you run in" in (await run.result())["result"]
 
 
+@pytest.mark.extended
 async def test_a_policy_that_denies_run_status_denies_the_wait(rig: StartRig) -> None:
     """The policy judges the call that runs."""
     policy = Policy(rules=(deny("run_status"), allow()))

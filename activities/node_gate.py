@@ -121,7 +121,7 @@ class NodeGate(Interceptor):
         Raises:
             NodeDeclines: The node does not take the work.
         """
-        if outside := self.node.missing(terms.scope):
+        if terms.scope and (outside := self.node.missing(terms.scope)):
             raise NodeDeclines("scope", f"it is not {outside}")
         for unfit in terms.unfit:
             if self.node.fits(unfit.nodes):

@@ -105,7 +105,7 @@ class Tools:
             # Reading, answering and cancelling a task is safe to repeat, whatever the tool does.
             tool = replace(tool, spec=tool.spec.model_copy(update={"effect": Effect.READ}))
         attempt = self._attempt(tool, arguments.values, request, await self._resumed(request))
-        files = FileTrust(tool, arguments.values, request, self._tainted_files)
+        files = FileTrust(tool, arguments.values, request, self._tainted_files) if tool.takes_context else None
         before = await self._crashes.before(request)
         notes = AttemptNotes(request, before)
         async with heartbeats(*(sealed_details(before) if before else ())):
@@ -115,9 +115,11 @@ class Tools:
                 else:
                     outcomes = Outcomes(self._artifacts, calling_thread(), request, self._secrets)
                     guarded = GuardedCall(attempt, outcomes, self._middleware, self._transcripts, request, notes)
-                    await files.mark()
+                    if files:
+                        await files.mark()
                     outcome = await self._execute(guarded, request)
-        outcome = await files.label(outcome)
+        if files:
+            outcome = await files.label(outcome)
         if before and request.failures:
             outcome = outcome.model_copy(update={"failures": before.failures})
         pending = outcome.question or outcome.task or request.cancels

@@ -38,7 +38,7 @@ MAX_NESTED = 10
 _COMPLETE_TYPES = (str, int, float, bool, type(None), list, dict, tuple)
 """Types of values that are neither awaited nor read. Most functions return one."""
 
-_WRAPPED = (Labelled, Found, ContextUpdate, Partial)
+WRAPPED = (Labelled, Found, ContextUpdate, Partial)
 """Types of values that hold the result of a call."""
 
 attempt_of: ContextVar[asyncio.Task[Any] | None] = ContextVar("attempt_of", default=None)
@@ -100,7 +100,7 @@ def _call_and_read(function: Callable[..., Any], arguments: dict[str, Any]) -> A
 
 async def _complete(value: Any) -> Any:
     """Await and read the value that a function returned until it is complete."""
-    if isinstance(value, _WRAPPED):
+    if isinstance(value, WRAPPED):
         return dataclasses.replace(value, result=await _complete(value.result))
     for _ in range(MAX_NESTED):
         if not _is_awaitable(value):
@@ -117,7 +117,7 @@ async def _complete(value: Any) -> Any:
             return await in_thread(_read, value)  # a generator may do anything
         except NoThread as error:  # the function itself was called
             raise RuntimeError(f"what it returned was not read: {error}") from None
-    return value if not isinstance(value, _WRAPPED) else await _complete(value)
+    return value if not isinstance(value, WRAPPED) else await _complete(value)
 
 
 def _is_awaitable(value: Any) -> bool:
@@ -126,7 +126,7 @@ def _is_awaitable(value: Any) -> bool:
 
 def _read(value: Any) -> Any:
     """Return the items of an iterator as a list, up to the number that is shown; return other values unchanged."""
-    if isinstance(value, _WRAPPED):
+    if isinstance(value, WRAPPED):
         return dataclasses.replace(value, result=_read(value.result))
     if not isinstance(value, Iterator) or _is_awaitable(value):
         return value

@@ -29,15 +29,14 @@ FIRST_PAUSE, LONGEST_PAUSE = 15, 120
 """Seconds until the run offers its work again: at first, and at most."""
 
 
-def placement_of(answer: object, places: Places) -> Placement | None:
-    """Return the placement in an activity's answer, in full; None if it has none.
+def in_full(placement: Placement, places: Places) -> Placement | None:
+    """Return the placement in an activity's answer, in full; None if it refers to a node that was not recorded.
 
     Args:
-        answer: The answer.
+        placement: The placement.
         places: The nodes of the run when it made the request. Another node may have been recorded since.
     """
-    placement: Placement | None = getattr(answer, "placement", None)
-    if placement is None or not placement.same:
+    if not placement.same:
         return placement
     return Placement(node=places.node, policy=places.policy, rule=placement.rule) if places.node else None
 

@@ -57,7 +57,7 @@ class TraceContext(Interceptor):
 
 
 def _no_move(run: str) -> None:
-    """Ignore a kept trace: `holdfast.worker.traced_runs` replaces this function for each workflow."""
+    """Ignore a kept trace: `holdfast.worker.workflow_runners` replaces this function for each workflow."""
 
 
 class _Traced(ActivityInboundInterceptor):

@@ -221,10 +221,9 @@ def _is_large(job: WorkflowActivationJob) -> bool:
 
 
 class TracedRuns(WrappedRunner):
-    """Gives the log lines of workflows the ids of their runs' traces, as `TraceContext` does for those of activities, if
-    the runs of this worker are traced.
+    """Gives the log lines of workflows the ids of their runs' traces, if the runs of this worker are traced.
 
-    The ids follow from the chain of Temporal runs, or from what a moved run has recorded: a replay computes the same
+    `TraceContext` does so for the lines of activities. The ids follow from the chain of Temporal runs, or from what a moved run has recorded: a replay computes the same
     ones, and nothing reaches the workflow.
     """
 

@@ -223,8 +223,8 @@ def _is_large(job: WorkflowActivationJob) -> bool:
 class TracedRuns(WrappedRunner):
     """Gives the log lines of workflows the ids of their runs' traces, if the runs of this worker are traced.
 
-    `TraceContext` does so for the lines of activities. The ids follow from the chain of Temporal runs, or from what a moved run has recorded: a replay computes the same
-    ones, and nothing reaches the workflow.
+    `TraceContext` does so for the lines of activities. The ids follow from the chain of Temporal runs, or from what a
+    moved run has recorded: a replay computes the same ones, and nothing reaches the workflow.
     """
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:

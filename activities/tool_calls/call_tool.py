@@ -22,7 +22,6 @@ from holdfast.activities.tool_calls.lost_effects import with_settling_notice
 from holdfast.activities.tool_calls.tool_attempt import Attempt, tool_context
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes, RawResult
 from holdfast.core.agents.catalog import Catalog
-from holdfast.core.authority.summaries import describe_call
 from holdfast.core.base.canonical import exact_json
 from holdfast.core.nodes import NO_NODE, Node
 from holdfast.core.run.contracts.ledger import CallAttempt, ClaimedEffect, EffectLedger
@@ -30,7 +29,7 @@ from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.stores import ArtifactStore
 from holdfast.core.tools.arguments import ArgumentsInvalid
 from holdfast.core.tools.decorator import NO_RESOURCES, Tool
-from holdfast.core.tools.effects import Effect, PastEffect
+from holdfast.core.tools.effects import Effect, PastEffect, describe_call
 from holdfast.core.tools.failures import FailureKind
 from holdfast.core.tools.foreign_waits import Resumed
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets

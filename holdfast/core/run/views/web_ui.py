@@ -18,8 +18,9 @@ from holdfast.core.authority.approvals import WORDS, ApprovalRequest
 from holdfast.core.authority.claims import CLAIMED, MARK, claim_rows
 from holdfast.core.authority.interventions import RefinementKind
 from holdfast.core.authority.previews import cut_words, preview_heading, preview_rows
-from holdfast.core.authority.statements import DecisionKind, parsed, speaker_words
-from holdfast.core.authority.summaries import describe_call, describe_terms
+from holdfast.core.authority.statements import DecisionKind, speaker_words
+from holdfast.core.authority.summaries import describe_terms
+from holdfast.core.base.canonical import parsed
 from holdfast.core.base.page_paths import address_of, linkable
 from holdfast.core.base.readable_json import readable_call
 from holdfast.core.base.text import code, plain, quoted, wrapped
@@ -36,6 +37,7 @@ from holdfast.core.run.state.progress import Pause
 from holdfast.core.run.state.state import Blocked, RunState
 from holdfast.core.run.views.lifecycle import phase_of
 from holdfast.core.run.views.status import awaited, doing
+from holdfast.core.tools.effects import describe_call
 from holdfast.core.tools.triggers import EventTrigger
 
 SHOWN_REQUESTS = 10

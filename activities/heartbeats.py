@@ -11,13 +11,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from temporalio import activity
-from temporalio.worker import ActivityOutboundInterceptor
+from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, Interceptor
 
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult, SealKeyUnknown, answers
@@ -27,6 +27,8 @@ from holdfast.core.temporal.sealed_details import ResultT, from_details, to_deta
 INTERVAL = 1.0
 """Seconds before the first heartbeat, and between heartbeats (the SDK forwards as many as the time-out needs)."""
 
+attempt_of: ContextVar[asyncio.Task[Any] | None] = ContextVar("attempt_of", default=None)
+"""In a user's function, in middleware, and in all that they call: the task of the attempt that runs them."""
 
 log = SafeLogger(__name__)
 
@@ -95,6 +97,29 @@ def earlier_details(kind: type[ResultT], request: ActivityRequest) -> ResultT | 
 def sealed_details(answer: ActivityResult) -> tuple[Any, ...]:
     """Return the details that every heartbeat of this attempt repeats, for the next attempt to read."""
     return to_details(answer, activity.payload_converter())
+
+
+class DropToolHeartbeats(Interceptor):
+    """Drops the heartbeats that tools send.
+
+    Another program's activity, used as a tool, would overwrite the details of the activity that runs it. From the
+    thread of a sync tool, Temporal's SDK could not even send one.
+    """
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """Wrap the activity."""
+        return _WithoutHeartbeats(next)
+
+
+class _WithoutHeartbeats(ActivityInboundInterceptor):
+    def init(self, outbound: ActivityOutboundInterceptor) -> None:
+        self.next.init(_Outbound(outbound))
+
+
+class _Outbound(ActivityOutboundInterceptor):
+    def heartbeat(self, *details: Any) -> None:
+        if attempt_of.get() is None:
+            self.next.heartbeat(*details)
 
 
 # Attempts that nodes have sent on.

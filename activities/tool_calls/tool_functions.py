@@ -12,12 +12,12 @@ import dataclasses
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterator
 from concurrent.futures import Future
-from contextvars import ContextVar
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
 from holdfast.activities.event_loop_watch import WatchedCall, loop_watch
+from holdfast.activities.heartbeats import attempt_of
 from holdfast.activities.tool_calls.tool_threads import NoThread, to_raisable, tool_threads
 from holdfast.core.tools.decorator import Found, Labelled
 from holdfast.core.tools.partial import Partial
@@ -40,9 +40,6 @@ _COMPLETE_TYPES = (str, int, float, bool, type(None), list, dict, tuple)
 
 WRAPPED = (Labelled, Found, ContextUpdate, Partial)
 """Types of values that hold the result of a call."""
-
-attempt_of: ContextVar[asyncio.Task[Any] | None] = ContextVar("attempt_of", default=None)
-"""In a user's function, in middleware, and in all that they call: the task of the attempt that runs them."""
 
 
 class TimedOut(Exception):

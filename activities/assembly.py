@@ -15,7 +15,7 @@ from temporalio.worker import Interceptor
 
 from holdfast.activities.builtin_tools.offer import with_builtin_tools
 from holdfast.activities.calling_run import Chains, RequestCheck
-from holdfast.activities.interceptors import DropToolHeartbeats, Redacting
+from holdfast.activities.heartbeats import DropToolHeartbeats
 from holdfast.activities.llm_calls.call_llm import LLM
 from holdfast.activities.llm_calls.reply_streams import ReplyStreams
 from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
@@ -28,6 +28,7 @@ from holdfast.activities.record.archive import Archive
 from holdfast.activities.record.load_thread import Threads
 from holdfast.activities.record.loop_record import LoopRecord
 from holdfast.activities.record.record import Record
+from holdfast.activities.redaction import Redacting
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.activities.signed_results import ResultSigner
 from holdfast.activities.subagents import Subagents
@@ -189,5 +190,6 @@ def assemble(
     signer = ResultSigner(node_key, chains) if node_key else None
     gate = NodeGate(node, node_policy, catalog.tools)
     tracing = (TraceContext(chains),) if traced else ()
-    own = (Redacting(secrets), RequestCheck(chains, signer), *tracing, gate, handover, DropToolHeartbeats())
+    redacting = (Redacting(secrets),) if secrets.forms else ()
+    own = (*redacting, RequestCheck(chains, signer), *tracing, gate, handover, DropToolHeartbeats())
     return Assembly(tuple(activities), (*own, *interceptors))

@@ -2,7 +2,7 @@
 
 1. The terms are sealed with the request. A node that they exclude, or whose own policy denies the work, fails the
    attempt with a retryable error, before anything of the work has begun: Temporal offers it to the next free worker.
-2. No attempt that was sent on counts as one (`holdfast.activities.sent_on`).
+2. No attempt that was sent on counts as one (`holdfast.activities.heartbeats`).
 3. After `PATIENCE` attempts in a row, the activity answers that no node took the work, and the run waits (rule 2 of
    `holdfast.core.run.decide.placements`). If an attempt that was lost may have begun an effect, a node that may settle
    it gets more time, `SETTLING_PATIENCE`; then the activity fails, and the outcome of the call is unknown.
@@ -28,8 +28,8 @@ from temporalio.worker import (
 )
 
 from holdfast.activities.calling_run import describe_run
+from holdfast.activities.heartbeats import HidesSentOn, SentOn
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.activities.sent_on import HidesSentOn, SentOn
 from holdfast.core.agents.agent import AgentSpec, Limits
 from holdfast.core.authority.node_policy import judge_run, tool_verdict
 from holdfast.core.authority.policy import Policy, ToolUse, Verdict, evaluate
@@ -121,7 +121,7 @@ class NodeGate(Interceptor):
         Raises:
             NodeDeclines: The node does not take the work.
         """
-        if outside := self.node.missing(terms.scope):
+        if terms.scope and (outside := self.node.missing(terms.scope)):
             raise NodeDeclines("scope", f"it is not {outside}")
         for unfit in terms.unfit:
             if self.node.fits(unfit.nodes):

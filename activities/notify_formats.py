@@ -12,8 +12,8 @@ from holdfast.config.webhooks import Receiver
 from holdfast.core.authority.approvals import SHORT_DIGEST, ApprovalRequest
 from holdfast.core.authority.claims import CLAIMED, MARK, claim_rows
 from holdfast.core.authority.previews import preview_heading, preview_rows
-from holdfast.core.authority.statements import parsed
 from holdfast.core.authority.summaries import describe_terms
+from holdfast.core.base.canonical import parsed
 from holdfast.core.base.readable_json import CONTEXT_HEADING
 from holdfast.core.base.text import one_line, visible
 from holdfast.core.run.contracts.record import FEEDBACK_INPUT, Notice

@@ -33,12 +33,8 @@ VENDOR = "holdfast"
 """Our key in `tracestate`."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
-_headers: ContextVar[Mapping[str, str]] = ContextVar("trace_headers", default=_NONE)
-
-
-def trace_headers() -> Mapping[str, str]:
-    """Return the headers of W3C Trace Context for the current activity; empty if it is not traced."""
-    return _headers.get()
+trace_headers: ContextVar[Mapping[str, str]] = ContextVar("trace_headers", default=_NONE)
+"""The headers of W3C Trace Context for the current activity; empty if it is not traced."""
 
 
 class TraceContext(Interceptor):
@@ -61,7 +57,7 @@ class TraceContext(Interceptor):
 
 
 def _no_move(run: str) -> None:
-    """Ignore a kept trace: `holdfast.worker.traced_runs` replaces this function for each workflow."""
+    """Ignore a kept trace: `holdfast.worker.workflow_runners` replaces this function for each workflow."""
 
 
 class _Traced(ActivityInboundInterceptor):
@@ -102,7 +98,7 @@ def traced(span: SpanContext, state: str = "") -> Iterator[None]:
         state: The value of our key in `tracestate`; empty for none.
     """
     headers = {"traceparent": span.traceparent} | ({"tracestate": f"{VENDOR}={state}"} if state else {})
-    token = _headers.set(headers)
+    token = trace_headers.set(headers)
     try:
         with (
             structlog.contextvars.bound_contextvars(trace_id=span.trace, span_id=span.span),
@@ -110,7 +106,7 @@ def traced(span: SpanContext, state: str = "") -> Iterator[None]:
         ):
             yield
     finally:
-        _headers.reset(token)
+        trace_headers.reset(token)
 
 
 @contextmanager

@@ -122,7 +122,7 @@ class AgentRunWorkflow(RunInterface):
                 continue
             if isinstance(command, Call):
                 # To answer a query, the SDK would run a local activity at once: an ordinary one waits.
-                if command.local and not self._settled:
+                if command.seconds and not self._settled:
                     self._inbox.expect(command.id)
                 else:
                     command = replace(command, seconds=0)

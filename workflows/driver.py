@@ -12,12 +12,14 @@ from temporalio.exceptions import FailureError
 from temporalio.workflow import ActivityCancellationType
 
 from holdfast.core.run.contracts.commands import HAND_OVER, KEEP_TRACE, Call, Caller, Failure, Request, Sleep
+from holdfast.core.run.contracts.llm_calls import LLMRequest
+from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.contracts.table import PATIENT, Activity, RequestT, ResultT, StateT, activity_of
 from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.run.machine.open_calls import CallEnd
 from holdfast.core.run.state.features import DORMANCY, POLICY_CHANGES
 from holdfast.core.run.state.state import RunState
-from holdfast.core.run.views.web_ui import call_summary, wait_summary
+from holdfast.core.run.views.web_ui import archive_summary, wait_summary
 from holdfast.core.temporal.sealed_details import failure_of
 from holdfast.core.tools.triggers import POLICY_CHANGED
 
@@ -61,8 +63,10 @@ def start(command: Call | Sleep, state: RunState) -> asyncio.Future[Any]:
         words = wait_summary(state) if command.awaited else f"until {_wake_reason(command.until, state)}"
         return asyncio.create_task(workflow.sleep(command.seconds, summary=words))
     activity = activity_of(command.request)
-    words = call_summary(activity.summary(command.request, state), command.request, state)
-    if not command.local:
+    words = activity.summary(command.request, state)
+    if isinstance(command.request, ArchiveRequest):
+        words = archive_summary(words, state)
+    if not command.seconds:
         return start_activity(activity, command.request, state, summary=words)
     return workflow.start_local_activity(
         activity.name,
@@ -131,7 +135,8 @@ async def wait_for_end(started: asyncio.Future[Any]) -> CallEnd:
 
 def pass_in_process(run: AgentRun, request: Request) -> None:
     """Pass in process the lines that the activity would otherwise query, if the worker supports that."""
-    if pass_lines := workflow.extern_functions().get(HAND_OVER):
+    reads = isinstance(request, LLMRequest | ArchiveRequest)
+    if reads and (pass_lines := workflow.extern_functions().get(HAND_OVER)):
         info = workflow.info()
         pass_lines(run, request, caller=Caller(info.namespace, info.workflow_id, info.run_id))
 

@@ -360,7 +360,7 @@ class LLM:
                     options={
                         "timeout": timeout,
                         "headers": {
-                            **trace_headers(),
+                            **trace_headers.get(),
                             **route.endpoint.headers,
                             **headers,
                             "Content-Type": "application/json",

@@ -22,7 +22,6 @@ from holdfast.activities.tool_calls.lost_effects import with_settling_notice
 from holdfast.activities.tool_calls.tool_attempt import Attempt, tool_context
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes, RawResult
 from holdfast.core.agents.catalog import Catalog
-from holdfast.core.authority.summaries import describe_call
 from holdfast.core.base.canonical import exact_json
 from holdfast.core.nodes import NO_NODE, Node
 from holdfast.core.run.contracts.ledger import CallAttempt, ClaimedEffect, EffectLedger
@@ -30,7 +29,7 @@ from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.stores import ArtifactStore
 from holdfast.core.tools.arguments import ArgumentsInvalid
 from holdfast.core.tools.decorator import NO_RESOURCES, Tool
-from holdfast.core.tools.effects import Effect, PastEffect
+from holdfast.core.tools.effects import Effect, PastEffect, describe_call
 from holdfast.core.tools.failures import FailureKind
 from holdfast.core.tools.foreign_waits import Resumed
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
@@ -105,7 +104,7 @@ class Tools:
             # Reading, answering and cancelling a task is safe to repeat, whatever the tool does.
             tool = replace(tool, spec=tool.spec.model_copy(update={"effect": Effect.READ}))
         attempt = self._attempt(tool, arguments.values, request, await self._resumed(request))
-        files = FileTrust(tool, arguments.values, request, self._tainted_files)
+        files = FileTrust(tool, arguments.values, request, self._tainted_files) if tool.takes_context else None
         before = await self._crashes.before(request)
         notes = AttemptNotes(request, before)
         async with heartbeats(*(sealed_details(before) if before else ())):
@@ -115,9 +114,11 @@ class Tools:
                 else:
                     outcomes = Outcomes(self._artifacts, calling_thread(), request, self._secrets)
                     guarded = GuardedCall(attempt, outcomes, self._middleware, self._transcripts, request, notes)
-                    await files.mark()
+                    if files:
+                        await files.mark()
                     outcome = await self._execute(guarded, request)
-        outcome = await files.label(outcome)
+        if files:
+            outcome = await files.label(outcome)
         if before and request.failures:
             outcome = outcome.model_copy(update={"failures": before.failures})
         pending = outcome.question or outcome.task or request.cancels

@@ -19,7 +19,7 @@ from holdfast.workspace.tainted_files import TaintedFiles
 
 @dataclass(frozen=True)
 class FileTrust:
-    """The files that a call may read and write, and the trust level of the run."""
+    """The files that a call may read and write, and the trust level of the run, for a tool that takes the context."""
 
     tool: Tool
     arguments: Mapping[str, Any]
@@ -51,7 +51,7 @@ class FileTrust:
 
     @property
     def _applies(self) -> bool:
-        return self.request.trust is not None and self.tool.takes_context and self._files != ()
+        return self.request.trust is not None and self._files != ()
 
     @property
     def _files(self) -> tuple[str, ...] | None:

@@ -21,7 +21,7 @@ from holdfast.activities.tool_calls.context_updates import (
     checked_changes,
     split_update,
 )
-from holdfast.activities.tool_calls.tool_functions import TimedOut, call_function, raise_if_stopped
+from holdfast.activities.tool_calls.tool_functions import WRAPPED, TimedOut, call_function, raise_if_stopped
 from holdfast.activities.tool_calls.tool_outcomes import RawResult, result_of_value
 from holdfast.activities.tool_calls.tool_threads import NoThread
 from holdfast.activities.trace_context import trace_headers
@@ -72,7 +72,7 @@ def tool_context(
         progress=(request.progress if isinstance(request, ToolRequest) else None) or USUAL_FILE,
         secrets=secrets.only(tool.secrets) if tool.secrets else NO_SECRETS,
         resumed=resumed,
-        trace_headers=trace_headers(),
+        trace_headers=trace_headers.get(),
         pends=isinstance(request, ToolRequest) and request.pends,
     )
 
@@ -156,7 +156,9 @@ class Attempt:
         return await self._result_of(value)
 
     async def _result_of(self, value: Any) -> RawResult:
-        value, changes = split_update(value)
+        changes = None
+        if isinstance(value, WRAPPED):
+            value, changes = split_update(value)
         if changes is None:
             return await self._recorded_form(value)
         try:

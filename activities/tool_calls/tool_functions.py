@@ -12,12 +12,12 @@ import dataclasses
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterator
 from concurrent.futures import Future
-from contextvars import ContextVar
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
 from holdfast.activities.event_loop_watch import WatchedCall, loop_watch
+from holdfast.activities.heartbeats import attempt_of
 from holdfast.activities.tool_calls.tool_threads import NoThread, to_raisable, tool_threads
 from holdfast.core.tools.decorator import Found, Labelled
 from holdfast.core.tools.partial import Partial
@@ -38,11 +38,8 @@ MAX_NESTED = 10
 _COMPLETE_TYPES = (str, int, float, bool, type(None), list, dict, tuple)
 """Types of values that are neither awaited nor read. Most functions return one."""
 
-_WRAPPED = (Labelled, Found, ContextUpdate, Partial)
+WRAPPED = (Labelled, Found, ContextUpdate, Partial)
 """Types of values that hold the result of a call."""
-
-attempt_of: ContextVar[asyncio.Task[Any] | None] = ContextVar("attempt_of", default=None)
-"""In a user's function, in middleware, and in all that they call: the task of the attempt that runs them."""
 
 
 class TimedOut(Exception):
@@ -100,7 +97,7 @@ def _call_and_read(function: Callable[..., Any], arguments: dict[str, Any]) -> A
 
 async def _complete(value: Any) -> Any:
     """Await and read the value that a function returned until it is complete."""
-    if isinstance(value, _WRAPPED):
+    if isinstance(value, WRAPPED):
         return dataclasses.replace(value, result=await _complete(value.result))
     for _ in range(MAX_NESTED):
         if not _is_awaitable(value):
@@ -117,7 +114,7 @@ async def _complete(value: Any) -> Any:
             return await in_thread(_read, value)  # a generator may do anything
         except NoThread as error:  # the function itself was called
             raise RuntimeError(f"what it returned was not read: {error}") from None
-    return value if not isinstance(value, _WRAPPED) else await _complete(value)
+    return value if not isinstance(value, WRAPPED) else await _complete(value)
 
 
 def _is_awaitable(value: Any) -> bool:
@@ -126,7 +123,7 @@ def _is_awaitable(value: Any) -> bool:
 
 def _read(value: Any) -> Any:
     """Return the items of an iterator as a list, up to the number that is shown; return other values unchanged."""
-    if isinstance(value, _WRAPPED):
+    if isinstance(value, WRAPPED):
         return dataclasses.replace(value, result=_read(value.result))
     if not isinstance(value, Iterator) or _is_awaitable(value):
         return value

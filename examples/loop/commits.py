@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.core.authority.statements import parsed
+from holdfast.core.base.canonical import parsed
 from holdfast.core.log.events import AgentEvent, ToolCallFinished, ToolCallRequested, ToolCallStarted
 from holdfast.examples.loop.repository import AUTHOR
 from holdfast.examples.shared.git import run_git

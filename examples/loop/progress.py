@@ -2,7 +2,6 @@
 
 from rich.console import Console
 
-from holdfast.core.authority.summaries import describe_call
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import (
@@ -13,6 +12,7 @@ from holdfast.core.log.events import (
     ToolCallFinished,
     ToolCallRequested,
 )
+from holdfast.core.tools.effects import describe_call
 from holdfast.examples.loop.watch import JSON
 from holdfast.examples.shared import progress
 

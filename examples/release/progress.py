@@ -3,7 +3,6 @@
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.core.authority.summaries import describe_call
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import (
     AgentEvent,
@@ -19,6 +18,7 @@ from holdfast.core.log.events import (
     ToolCallRequested,
     VerdictGiven,
 )
+from holdfast.core.tools.effects import describe_call
 from holdfast.examples.shared import progress
 
 

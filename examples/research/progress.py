@@ -3,7 +3,6 @@
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.core.authority.summaries import describe_call
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.events import (
     AgentEvent,
@@ -23,6 +22,7 @@ from holdfast.core.log.events import (
     ToolCallFinished,
     ToolCallRequested,
 )
+from holdfast.core.tools.effects import describe_call
 from holdfast.core.tools.subagents import RUN_AGENT, read_run_agent
 from holdfast.core.tools.triggers import WakeTrigger
 from holdfast.examples.shared import progress

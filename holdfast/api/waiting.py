@@ -17,13 +17,12 @@ from temporalio.service import RPCError
 
 from holdfast.api.request_views import PendingRequest
 from holdfast.api.views import Attention, Result, ThreadState, ThreadStatus
-from holdfast.client.attention import TreeWatch, hints_below, in_need
 from holdfast.client.follow import POLL_SECONDS
 from holdfast.client.reading.reader import Note
 from holdfast.client.reading.runs import ENDED, UNAUTHENTICATED, status_of
 from holdfast.client.reading.states import CLOSED
 from holdfast.client.threads import JSON, Threads
-from holdfast.client.trees import Node
+from holdfast.client.trees import Node, TreeWatch, hints_below, in_need
 from holdfast.config.programs import CLI
 from holdfast.core.run.state.state import Blocked
 from holdfast.errors import (

@@ -14,7 +14,6 @@ from holdfast.client.reading.reader import Note
 from holdfast.client.reading.states import decode_lines
 from holdfast.client.threads import JSON, Threads
 from holdfast.core.agents.agent import AgentSpec
-from holdfast.core.authority.summaries import describe_call
 from holdfast.core.llm.chat_completions import ChatCompletions
 from holdfast.core.llm.messages import Usage, decode, encode
 from holdfast.core.log.events import ContextCompacted, LLMReplied, MemoryRecalled
@@ -24,6 +23,7 @@ from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.rules.compaction import SUMMARY_REQUEST
 from holdfast.core.run.state.next_actions import Compact
 from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.effects import describe_call
 from holdfast.core.transcript.prompt import Tier, request_prefix, tiers_of
 from holdfast.core.transcript.transcript import Transcript
 from holdfast.errors import Refused

@@ -3,8 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 
 from holdfast.client.threads import JSON
-from holdfast.core.authority.statements import parsed
-from holdfast.core.base.canonical import exact_json
+from holdfast.core.base.canonical import exact_json, parsed
 from holdfast.core.llm.blocks import ToolCall
 
 

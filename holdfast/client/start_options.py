@@ -107,7 +107,8 @@ def check_thread_id(thread: str) -> str:
     Raises:
         ThreadIdInvalid: The id is empty, over 200 characters, or has invisible characters.
     """
-    if not thread or len(origin_of(thread) or thread) > 200 or not thread.isprintable() or thread != thread.strip():
+    too_long = len(thread) > 200 and len(origin_of(thread) or thread) > 200
+    if not thread or too_long or not thread.isprintable() or thread != thread.strip():
         shown = ascii(thread if len(thread) <= 60 else f"{thread[:60]}…")
         raise ThreadIdInvalid(
             f"{shown} cannot be a thread id; use 1 to 200 printable characters, with no space at either end"

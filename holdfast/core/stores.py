@@ -41,8 +41,8 @@ class ThreadStore(Protocol):
     async def read(self, thread: str, start: int = 0) -> list[bytes]:
         """Return the lines from position `start` on, oldest first, at most a page; empty if there are none.
 
-        A page holds up to `holdfast.core.base.lines.PAGE_BYTES` of lines, or a single longer line. To read everything,
-        call repeatedly until the result is empty.
+        A page holds up to `holdfast.core.log.event_log.PAGE_BYTES` of lines, or a single longer line. To read
+        everything, call repeatedly until the result is empty.
         """
         ...
 

@@ -34,6 +34,7 @@ from holdfast.core.temporal.converter import SEAL, data_converter, sealing, work
 from holdfast.core.temporal.encrypted import (
     ENCRYPTED,
     PLACE,
+    UNREADABLE,
     DecryptionFailed,
     KeyUnknown,
     PayloadAltered,
@@ -113,7 +114,9 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
 
     def _decode(self, payload: Payload) -> Payload:
         try:
-            return self._decrypt(without_placeholder(payload))
+            if payload.metadata.get("encoding") == UNREADABLE:
+                payload = without_placeholder(payload)
+            return self._decrypt(payload)
         except DecryptionFailed as error:
             return unreadable(payload, error)
 

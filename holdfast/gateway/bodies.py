@@ -19,10 +19,11 @@ from pydantic_core import from_json
 from holdfast.core.agents.agent import WhenBlocked
 from holdfast.core.authority.interventions import LONGEST_REFINEMENT, RefinementKind, WhenBusy
 from holdfast.core.authority.statements import LONGEST_DELEGATION, DecisionKind
+from holdfast.core.base.canonical import MAX_DEPTH, too_deep
 from holdfast.core.base.models import DEFINING
 from holdfast.core.budget.budget import Amounts
 from holdfast.core.llm.conversation import MAX_MESSAGES, read_conversation
-from holdfast.core.llm.messages import MAX_DEPTH, MAX_TEXT_BYTES, too_deep
+from holdfast.core.llm.messages import MAX_TEXT_BYTES
 from holdfast.core.nodes import Nodes
 from holdfast.core.run.inputs.pause import LONGEST_PAUSE
 from holdfast.core.tools.triggers import EVENT_NAME

@@ -12,9 +12,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from holdfast.core.agents.mcp_servers import MCP
-from holdfast.core.base.canonical import canonical, digest, unportable
+from holdfast.core.base.canonical import canonical, digest, too_deep, unportable
 from holdfast.core.base.models import Frozen
-from holdfast.core.llm.messages import too_deep
 
 MAX_TOOLS: Final = 500
 """Maximum number of tools of a server."""

@@ -19,8 +19,7 @@ from pydantic import ValidationError
 
 from holdfast.core.authority.previews import PREVIEW_CHARS
 from holdfast.core.authority.server_questions import question_text
-from holdfast.core.base.canonical import portable, unportable
-from holdfast.core.llm.messages import too_deep
+from holdfast.core.base.canonical import portable, too_deep, unportable
 from holdfast.core.tools.foreign_waits import (
     FORM_BYTES,
     KEY_CHARS,

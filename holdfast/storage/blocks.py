@@ -19,8 +19,7 @@ from itertools import accumulate, groupby, pairwise
 from typing import Any, NamedTuple
 
 from holdfast.core.base.canonical import canonical, parse_json
-from holdfast.core.base.lines import PAGE_BYTES
-from holdfast.core.log.event_log import stamped_line
+from holdfast.core.log.event_log import PAGE_BYTES, stamped_line
 
 BLOCK_BYTES = PAGE_BYTES // 3
 """Bytes of lines in a block; one more line may fit. Larger blocks take less space, but slow down single reads."""

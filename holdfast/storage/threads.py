@@ -11,7 +11,7 @@ from functools import partial
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from holdfast.core.base.lines import PAGE_BYTES
+from holdfast.core.log.event_log import PAGE_BYTES
 from holdfast.errors import RecordConflict, RecordGap, RecordUnreadable
 from holdfast.storage.blocks import Block, pack, pack_like, unpack
 from holdfast.storage.forked import original_of

@@ -22,8 +22,7 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from holdfast.core.base.canonical import address_of, canonical
-from holdfast.core.base.lines import PAGE_BYTES
-from holdfast.core.log.event_log import EventLog, event_line
+from holdfast.core.log.event_log import PAGE_BYTES, EventLog, event_line
 from holdfast.core.log.events import UserMessageReceived
 from holdfast.core.log.stored_lines import read_lines
 from holdfast.core.stores import ArtifactStore, ThreadStore

@@ -15,8 +15,7 @@ from holdfast.config.logs import EventLogger
 from holdfast.core.temporal.converter import seals_in
 from holdfast.errors import SettingsError
 from holdfast.version import __version__
-from holdfast.worker.traced_runs import TracedRuns
-from holdfast.worker.workflow_runners import EarlyEventsGuard
+from holdfast.worker.workflow_runners import EarlyEventsGuard, TracedRuns
 
 STICKY_TIMEOUT = timedelta(seconds=3)
 """How long a task waits for the worker that has its workflow cached before any other may take it. With the heartbeat

@@ -26,8 +26,7 @@ from typing_extensions import TypeIs
 
 from holdfast.core.run.contracts.runs import WORKFLOW_TYPES
 from holdfast.core.temporal.composed import OwnContext
-from holdfast.worker.traced_runs import TracedRuns
-from holdfast.worker.workflow_runners import EarlyEventsGuard, GuardedInstance
+from holdfast.worker.workflow_runners import EarlyEventsGuard, GuardedInstance, TracedRuns
 
 PASSED_THROUGH = "holdfast"
 """The package that sandboxed workflows import as it is: it is deterministic, and its types have one identity."""

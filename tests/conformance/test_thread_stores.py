@@ -19,8 +19,7 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.exceptions import ApplicationError
 
 from holdfast.core.base.canonical import GENESIS, canonical, portable
-from holdfast.core.base.lines import PAGE_BYTES
-from holdfast.core.log.event_log import EventLog, event_line
+from holdfast.core.log.event_log import PAGE_BYTES, EventLog, event_line
 from holdfast.core.log.events import ToolCallFinished, UserMessageReceived
 from holdfast.core.log.stored_lines import read_lines
 from holdfast.core.stores import ThreadStore

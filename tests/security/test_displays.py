@@ -17,8 +17,8 @@ from holdfast.cli.screens.live_view import View
 from holdfast.cli.screens.thread_screens import list_screen
 from holdfast.config.webhooks import Receiver
 from holdfast.core.authority.approvals import ApprovalRequest, RequestKind
-from holdfast.core.authority.statements import parsed
 from holdfast.core.authority.summaries import memo, summary
+from holdfast.core.base.canonical import parsed
 from holdfast.core.base.models import replace
 from holdfast.core.base.text import CONTINUED, QUOTED_CHARS, columns_of, invisible, quoted
 from holdfast.core.llm.blocks import ToolCall

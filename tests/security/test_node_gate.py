@@ -11,9 +11,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import ActivityInboundInterceptor, ActivityOutboundInterceptor, ExecuteActivityInput
 
-from holdfast.activities.heartbeats import sealed_details
+from holdfast.activities.heartbeats import SentOn, sealed_details
 from holdfast.activities.node_gate import PATIENCE, SETTLING_PATIENCE, NodeGate
-from holdfast.activities.sent_on import SentOn
 from holdfast.core.authority.policy import Policy, Rule, allow, ask, deny
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.mac.seals import FleetKeys

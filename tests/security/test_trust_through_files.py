@@ -384,7 +384,7 @@ async def test_only_writes_of_a_run_at_that_level_are_marked(workspace: Path, st
     for trust in ("person", "agent", "tool", None):
         await made("write_file", workspace, trust, path="notes/a.md", content="").mark()
     await made("read_file", workspace, "web", path="notes/a.md").mark()
-    await made("pay", workspace, "web", to="eve").mark()
+    assert not TOOLS["pay"].takes_context
     assert not (state_folder / FOLDER).exists()
 
 

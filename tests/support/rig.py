@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from holdfast.activities.tool_calls.tool_functions import attempt_of
+from holdfast.activities.heartbeats import attempt_of
 from holdfast.client.reading.runs import Runs
 from holdfast.client.start_options import issued
 from holdfast.client.time_skipping import skip_time

@@ -20,7 +20,6 @@ from holdfast.audit.judge.signed_results import NodeKeys, SignedResults
 from holdfast.audit.judge.trees import Family
 from holdfast.core.authority.approvals import COUNTING
 from holdfast.core.authority.policy import Policy
-from holdfast.core.authority.summaries import describe_call
 from holdfast.core.log import events as ev
 from holdfast.core.log.references import artifacts_of
 from holdfast.core.run.fold.evolve import evolve
@@ -28,7 +27,7 @@ from holdfast.core.run.rules.authority import policy_for
 from holdfast.core.run.rules.loop_guard import repeats_to_report
 from holdfast.core.run.state.features import PLACES, RESULT_NAMES_ARTIFACTS, SIGNED_STEERING
 from holdfast.core.run.state.state import RunState
-from holdfast.core.tools.effects import Effect, PastEffect, effect_key
+from holdfast.core.tools.effects import Effect, PastEffect, describe_call, effect_key
 from holdfast.core.transcript.transcript import Transcript, TranscriptBase
 
 

@@ -9,10 +9,10 @@ from holdfast.cli.text import brief, clock, count, indented, visible
 from holdfast.client.threads import JSON
 from holdfast.core.authority.approvals import WORDS
 from holdfast.core.authority.statements import speaker_words
-from holdfast.core.authority.summaries import describe_call
 from holdfast.core.llm.blocks import ReplyContent, ToolCall, blocks_of, text_of
 from holdfast.core.llm.messages import AssistantMessage, ToolMessage, from_json
 from holdfast.core.llm.outages import Outage
+from holdfast.core.tools.effects import describe_call
 from holdfast.core.tools.failures import FailedAttempts
 from holdfast.core.tools.triggers import WAKE_TRIGGER
 

@@ -24,7 +24,7 @@ from holdfast.client.reading.recent import running_calls
 from holdfast.client.reading.runs import Retrying
 from holdfast.client.threads import JSON
 from holdfast.config.programs import CLI
-from holdfast.core.authority.statements import parsed
+from holdfast.core.base.canonical import parsed
 from holdfast.core.base.readable_json import readable_call
 from holdfast.core.base.text import wrapped
 from holdfast.core.log.events import EVENTS

@@ -238,7 +238,7 @@ async def _watch_subagents(
     """Show the requests, blocks and pauses of sub-agents; with `attention`, return those that need a person first."""
     import asyncio
 
-    from holdfast.client.attention import TreeWatch
+    from holdfast.client.trees import TreeWatch
 
     watch = TreeWatch(threads, thread, every=_TREE_SECONDS)
     while True:

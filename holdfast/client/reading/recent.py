@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.core.authority.approvals import COUNTING
-from holdfast.core.authority.summaries import describe_call
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.blocks import ToolCall, text_of
 from holdfast.core.llm.messages import read_content
 from holdfast.core.llm.outages import Outage
+from holdfast.core.tools.effects import describe_call
 
 JSON = Mapping[str, Any]
 

@@ -161,7 +161,8 @@ class Runs:
         if found.workflow_type != WORKFLOW:
             raise ThreadNotFound(f"{found.id!r} is a workflow of type {found.workflow_type}, not an agent run")
         for activity in found.raw_description.pending_activities:
-            await self._decrypt(activity)
+            if activity.HasField("last_failure"):
+                await self._decrypt(activity)
         return found
 
     async def _decrypt(self, message: Message) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from holdfast.core.authority.policy import Escalation, Requirement, Terms
 from holdfast.core.authority.previews import CallPreview
-from holdfast.core.authority.statements import DecisionKind, parsed
+from holdfast.core.authority.statements import DecisionKind
 from holdfast.core.authority.votes import (
     Seen,
     Vote,
@@ -25,7 +25,7 @@ from holdfast.core.authority.votes import (
     votes_for,
     who_decides,
 )
-from holdfast.core.base.canonical import exact_json
+from holdfast.core.base.canonical import exact_json, parsed
 from holdfast.core.base.models import Frozen
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.tools.foreign_waits import ServerQuestion

@@ -12,8 +12,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from holdfast.core.authority.previews import CallPreview
-from holdfast.core.base.canonical import exact_json
-from holdfast.core.llm.messages import too_deep
+from holdfast.core.base.canonical import exact_json, too_deep
 from holdfast.core.tools.argument_schema import unfit
 from holdfast.core.tools.foreign_waits import QuestionPart, ServerQuestion
 from holdfast.errors import NotPortable

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints, ValidationError, model_validator
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
-from holdfast.core.base.canonical import canonical
+from holdfast.core.base.canonical import canonical, parsed, too_deep
 from holdfast.core.base.constraint_names import constraint_number
 from holdfast.core.base.models import Frozen
-from holdfast.core.base.names import PersonName
-from holdfast.core.llm.messages import too_deep
+from holdfast.core.base.text import PersonName
 from holdfast.errors import NotPortable
 
 DecisionKind = Literal["approve", "deny", "respond", "happened", "absent", "undo", "abandon"]
@@ -207,17 +206,6 @@ def read_decision(payload: Any, *, decision: DecisionKind | None = None) -> Deci
 def validation_message(error: ValidationError) -> str:
     """Describe the errors in a payload, field by field."""
     return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-
-
-def parsed(arguments: str) -> Any:
-    """Parse arguments as JSON for display; return the text unchanged if it is not portable JSON.
-
-    Some parsers reject lone surrogates, NaN and deep nesting.
-    """
-    try:
-        return from_json(arguments or "{}", allow_inf_nan=False)
-    except (ValueError, TypeError):
-        return arguments
 
 
 CLAIM_BYTES = 1_500_000

@@ -1,14 +1,13 @@
 """Summaries of one line: of a task, a tool call, and the terms and votes of an approval request."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.core.authority.approvals import ApprovalRequest
-from holdfast.core.authority.statements import parsed, speaker_words
+from holdfast.core.authority.statements import speaker_words
 from holdfast.core.authority.votes import votes_for
 from holdfast.core.base.text import one_line, plain
-from holdfast.core.llm.blocks import Content, ToolCall, text_of
+from holdfast.core.llm.blocks import Content, text_of
 
 TASK = "task"
 """The key of the memo with the task in one line: Temporal lists memos, and does not list summaries."""
@@ -28,19 +27,6 @@ def memo(task: Content) -> dict[str, str]:
 
 def _first_line(task: Content) -> str:
     return next((line for line in text_of(task).splitlines() if line.strip()), "")
-
-
-def describe_call(call: ToolCall) -> str:
-    """Return a tool call as the Web UI lists it: `read_file(path="CHANGELOG.md")`.
-
-    The ledger keeps these words with an effect, and `verify` compares them. So they never change for a call; to change
-    them, compare rows of earlier releases with the earlier words.
-    """
-    arguments = parsed(call.arguments)
-    if not isinstance(arguments, dict):
-        return one_line(f"{call.name}({call.arguments})")
-    shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
-    return one_line(f"{call.name}({shown})")
 
 
 def describe_terms(request: ApprovalRequest) -> str:

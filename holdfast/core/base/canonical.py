@@ -233,3 +233,29 @@ def parse_json(text: bytes | str) -> Any:
         return from_json(text)
     except (ValueError, TypeError):  # TypeError: a `str` that UTF-8 cannot represent
         return json.loads(text)
+
+
+def parsed(arguments: str) -> Any:
+    """Parse a call's arguments as JSON for display; return the text unchanged if it is not portable JSON.
+
+    Some parsers reject lone surrogates, NaN and deep nesting.
+    """
+    try:
+        return from_json(arguments or "{}", allow_inf_nan=False)
+    except (ValueError, TypeError):
+        return arguments
+
+
+MAX_DEPTH = 100
+"""Maximum nesting of JSON in a message. Parsers of recorded events fail at 200 levels, the envelope included."""
+
+
+def too_deep(value: Any) -> bool:
+    """Whether JSON has more than `MAX_DEPTH` levels."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        if not inner:
+            return False
+        level = [each for values in inner for each in values]
+    return True

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from holdfast.core.base.canonical import canonical, digest, portable
+from holdfast.core.base.canonical import MAX_DEPTH, canonical, digest, portable, too_deep
 from holdfast.core.base.text import is_blank
 from holdfast.core.llm.blocks import (
     AudioBlock,
@@ -30,7 +30,7 @@ from holdfast.core.llm.blocks import (
     TextBlock,
     ToolCall,
 )
-from holdfast.core.llm.messages import MAX_DEPTH, AnyMessage, AssistantMessage, Usage, too_deep
+from holdfast.core.llm.messages import AnyMessage, AssistantMessage, Usage
 from holdfast.core.llm.options import LLMOptions
 from holdfast.core.llm.thoughts import without_thoughts
 

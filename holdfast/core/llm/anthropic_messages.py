@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from holdfast.core.base.canonical import too_deep
 from holdfast.core.llm.adapters import (
     EMPTY_MESSAGE,
     EMPTY_RESULT,
@@ -55,7 +56,7 @@ from holdfast.core.llm.blocks import (
 )
 from holdfast.core.llm.deltas import ReplyStream, asking_to_stream
 from holdfast.core.llm.finish_reasons import finish_reason
-from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, too_deep
+from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage
 from holdfast.core.llm.messages_stream import MessagesStream
 from holdfast.core.llm.options import LLMOptions
 

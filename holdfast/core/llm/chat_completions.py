@@ -7,6 +7,7 @@ Reference: https://platform.openai.com/docs/api-reference/chat. Fields that othe
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from holdfast.core.base.canonical import too_deep
 from holdfast.core.base.text import is_blank
 from holdfast.core.llm.adapters import (
     EMPTY_MESSAGE,
@@ -47,7 +48,7 @@ from holdfast.core.llm.blocks import (
 from holdfast.core.llm.chat_stream import ChatStream
 from holdfast.core.llm.deltas import ReplyStream, asking_to_stream
 from holdfast.core.llm.finish_reasons import finish_reason
-from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage, too_deep
+from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage
 from holdfast.core.llm.options import LLMOptions
 
 _REASONING = ("reasoning_content", "reasoning")

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.core.base.canonical import too_deep
 from holdfast.core.llm.adapters import arguments_text, as_dict, as_list, as_text, failure_in
 from holdfast.core.llm.deltas import Delta, JoinedText
 from holdfast.core.llm.event_stream import EventParser, ServerEvent
 from holdfast.core.llm.leading_thoughts import LeadingThoughts
-from holdfast.core.llm.messages import too_deep
 
 _DONE = "[DONE]"
 _REASONING = ("reasoning_content", "reasoning")

@@ -11,9 +11,8 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel
 
-from holdfast.core.base.canonical import canonical, unportable
+from holdfast.core.base.canonical import MAX_DEPTH, canonical, too_deep, unportable
 from holdfast.core.base.models import Frozen
-from holdfast.core.llm.messages import MAX_DEPTH, too_deep
 from holdfast.errors import TaskInvalid
 
 MAX_MESSAGES = 200

@@ -134,21 +134,6 @@ def with_time(message: AnyMessage, at: datetime) -> AnyMessage:
     return timed
 
 
-MAX_DEPTH = 100
-"""Maximum nesting of JSON in a message. Parsers of recorded events fail at 200 levels, the envelope included."""
-
-
-def too_deep(value: Any) -> bool:
-    """Whether JSON has more than `MAX_DEPTH` levels."""
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
-        if not inner:
-            return False
-        level = [each for values in inner for each in values]
-    return True
-
-
 MAX_TEXT_BYTES = 200_000
 """Maximum size of the text of a message, content blocks included; longer text belongs in a file in the workspace."""
 

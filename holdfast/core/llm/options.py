@@ -1,13 +1,19 @@
 """Options of LLM calls under one name for all APIs. Each adapter translates them into fields of its requests."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field
 
 from holdfast.core.base.models import Definition
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How much an LLM reasons before it answers. Not every LLM has every value; its provider rejects the others."""
+
+
+def _check_endpoint(name: str) -> str:
+    if not name or "/" in name:
+        raise ValueError(f"fields are by endpoint, such as 'anthropic' or 'chat', not by {name!r}")
+    return name
 
 
 class LLMOptions(Definition):
@@ -24,16 +30,6 @@ class LLMOptions(Definition):
     strict: bool = False
     """Whether the provider keeps a call's arguments to the tool's schema, for each tool whose schema it supports. A
     worker names the others when it starts."""
-    fields: dict[str, dict[str, Any]] = {}
+    fields: dict[Annotated[str, AfterValidator(_check_endpoint)], dict[str, Any]] = {}
     """Additional fields of requests, verbatim, by endpoint: `{"anthropic": {"thinking": {"type": "adaptive"}}}`. They
     replace the fields that an option above becomes."""
-
-    @model_validator(mode="after")
-    def _name_endpoints(self) -> Self:
-        if wrong := [name for name in self.fields if not name or "/" in name]:
-            raise ValueError(f"fields are by endpoint, such as 'anthropic' or 'chat', not by {wrong[0]!r}")
-        return self
-
-    def fields_for(self, endpoint: str) -> dict[str, Any]:
-        """Return the additional fields for an endpoint."""
-        return self.fields.get(endpoint, {})

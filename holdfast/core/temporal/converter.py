@@ -32,7 +32,7 @@ from holdfast.core.base.models import Unread
 from holdfast.core.base.text import one_line
 from holdfast.core.mac.seals import FleetKeys, Unsealed, WorkflowRef, sealing_id
 from holdfast.core.run.state.features import require_features
-from holdfast.core.temporal.encrypted import KeyUnknown, PlaintextRefused, why_unreadable
+from holdfast.core.temporal.encrypted import UNREADABLE, KeyUnknown, PlaintextRefused, why_unreadable
 from holdfast.core.temporal.failures import LenientFailureConverter
 
 SEAL = "seal"
@@ -112,8 +112,8 @@ class LeanPayloadConverter(CompositePayloadConverter):
     def _claim(self, payload: Payload) -> Any:
         """Decode a payload that anybody may have sent, in any form."""
         encoding = payload.metadata.get("encoding", b"").decode("utf-8", "replace")
-        if error := why_unreadable(payload):
-            return Unread(str(error), payload.data)
+        if _is_placeholder(payload):
+            return Unread(str(why_unreadable(payload)), payload.data)
         if encoding.endswith("/protobuf") and len(payload.data) > _PROTOBUF_BYTES:
             return Unread(f"it has more than {_PROTOBUF_BYTES:,} bytes in the encoding {encoding!r}", payload.data)
         try:
@@ -129,14 +129,14 @@ class LeanPayloadConverter(CompositePayloadConverter):
         Raises:
             DecryptionFailed: It could not be decrypted.
         """
-        if error := why_unreadable(payload):
-            raise error
+        if _is_placeholder(payload):
+            raise why_unreadable(payload)
         return payload
 
     def _opened(self, payload: Payload, hint: Any) -> Any:
         metadata = payload.metadata
         encoding, seal = metadata.get("encoding", b""), metadata.get(SEAL, b"")
-        error = why_unreadable(payload)
+        error = why_unreadable(payload) if _is_placeholder(payload) else None
         is_open = getattr(hint, "OPEN", False)
         if error and not (is_open and not isinstance(error, KeyUnknown | PlaintextRefused)):
             raise error  # Temporal retries on a worker that has the key, so a key rotation ends no run
@@ -164,6 +164,10 @@ class LeanPayloadConverter(CompositePayloadConverter):
         if not isinstance(value, BaseModel):
             return hint(malformed="it is null")
         return value.model_copy(update={"malformed": ""})
+
+
+def _is_placeholder(payload: Payload) -> bool:
+    return payload.metadata.get("encoding") == UNREADABLE
 
 
 def seals_in(converter: DataConverter) -> FleetKeys:

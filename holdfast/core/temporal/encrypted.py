@@ -70,10 +70,8 @@ def without_placeholder(payload: Payload) -> Payload:
     return Payload(data=payload.data) if payload.metadata.get("encoding") == UNREADABLE else payload
 
 
-def why_unreadable(payload: Payload) -> DecryptionFailed | None:
-    """Return the error in a placeholder; None for any other payload."""
-    if payload.metadata.get("encoding") != UNREADABLE:
-        return None
+def why_unreadable(payload: Payload) -> DecryptionFailed:
+    """Return the error in a placeholder."""
     kind = _ERRORS.get(payload.metadata.get(_ERROR, b"").decode("utf-8", "replace"), DecryptionFailed)
     return kind(payload.metadata.get(_WHY, b"it is no payload of ours").decode("utf-8", "replace"))
 

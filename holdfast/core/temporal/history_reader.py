@@ -270,7 +270,7 @@ class _Reader:
         for command in run.commands():
             if isinstance(command, Stop):
                 self._stop(command.id)
-            elif isinstance(command, Call) and command.local:
+            elif isinstance(command, Call) and command.seconds:
                 self._local[command.request.order] = command, None
             else:
                 self._requested.append(command)

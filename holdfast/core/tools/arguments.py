@@ -16,8 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
-from holdfast.core.base.canonical import exact_json
-from holdfast.core.llm.messages import MAX_DEPTH, too_deep
+from holdfast.core.base.canonical import MAX_DEPTH, exact_json, too_deep
 from holdfast.core.tools.loose_arguments import parse_loosely
 from holdfast.errors import NotPortable
 

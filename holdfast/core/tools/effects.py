@@ -9,11 +9,14 @@
    keep their keys: repeating the same call refers to the same effect.
 """
 
+import json
 from enum import StrEnum
 from typing import Literal
 
-from holdfast.core.base.canonical import digest
+from holdfast.core.base.canonical import digest, parsed
 from holdfast.core.base.models import Frozen
+from holdfast.core.base.text import one_line
+from holdfast.core.llm.blocks import ToolCall
 
 
 class Effect(StrEnum):
@@ -87,3 +90,16 @@ class PastEffect(Frozen):
 def words_of(reason: str, past: PastEffect | None) -> str:
     """Return the reason that a call does not run; if it ran before, add that the earlier effect was not undone."""
     return reason if past is None else f"{reason.rstrip('.')}. But {past.words.rstrip('.')}. That was not undone."
+
+
+def describe_call(call: ToolCall) -> str:
+    """Return a tool call as the Web UI lists it: `read_file(path="CHANGELOG.md")`.
+
+    The ledger keeps these words with an effect, and `verify` compares them. So they never change for a call; to change
+    them, compare rows of earlier releases with the earlier words.
+    """
+    arguments = parsed(call.arguments)
+    if not isinstance(arguments, dict):
+        return one_line(f"{call.name}({call.arguments})")
+    shown = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
+    return one_line(f"{call.name}({shown})")

@@ -11,8 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import from_json
 
-from holdfast.core.base.canonical import exact_json
-from holdfast.core.llm.messages import MAX_DEPTH, too_deep
+from holdfast.core.base.canonical import MAX_DEPTH, exact_json, too_deep
 from holdfast.core.tools.argument_schema import unfit
 from holdfast.core.tools.arguments import Arguments, ArgumentsInvalid
 from holdfast.core.tools.decorator import R_co, Tool

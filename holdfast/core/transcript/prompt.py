@@ -99,7 +99,7 @@ def request_prefix(spec: AgentSpec, adapter: Adapter, *, reference: str = "", ap
     """
     text = "\n\n".join(tier.text for tier in system_tiers(spec) if tier.text)
     endpoint, llm = split_reference(reference) if reference else ("chat", spec.llm)
-    own = {**spec.llm_options, **spec.options.fields_for(endpoint)}
+    own = {**spec.llm_options, **spec.options.fields.get(endpoint, {})}
     fields = {**adapter.fields(spec.options, calls=bool(spec.tools)), **_in_order(own)}
     tools = tools_of(spec)
     if spec.options.strict:

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.core.base.canonical import GENESIS, chain, digest
-from holdfast.core.base.lines import Lines, Pages, page
 from holdfast.core.base.models import Frozen
 from holdfast.core.llm.blocks import Content, more_than_text, with_heading
 from holdfast.core.llm.conversation import conversation_text
 from holdfast.core.llm.messages import AnyMessage, ToolMessage, UserMessage, encode
 from holdfast.core.log import events
+from holdfast.core.log.event_log import Lines, Pages, page
 from holdfast.core.log.events import AgentEvent, ToolStatus
 
 TASK = 1

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from holdfast.core.base.canonical import address_of
-from holdfast.core.base.lines import PAGE_BYTES
 from holdfast.core.llm.blocks import text_of
+from holdfast.core.log.event_log import PAGE_BYTES
 from holdfast.core.run.contracts.error_types import Waits
 from holdfast.core.run.contracts.ledger import FIRST_ATTEMPT, CallAttempt, outcome_applies
 from holdfast.core.run.contracts.loading import PastEffects

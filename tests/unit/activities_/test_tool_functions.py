@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast import Found
+from holdfast.activities.heartbeats import attempt_of
 from holdfast.activities.tool_calls import tool_functions, tool_threads
 from holdfast.activities.tool_calls.tool_functions import TimedOut, call_function
 from holdfast.activities.tool_calls.tool_threads import NoThread
@@ -357,7 +358,7 @@ async def test_a_call_that_is_cancelled_in_time_does_not_hang(monkeypatch: pytes
 
 async def test_context_variables_reach_the_thread() -> None:
     """A sync function sees the attempt's context, and runs outside the event loop's thread."""
-    assert await called(lambda: {"attempt": tool_functions.attempt_of.get()}) == {"attempt": asyncio.current_task()}
+    assert await called(lambda: {"attempt": attempt_of.get()}) == {"attempt": asyncio.current_task()}
     assert await called(threading.get_ident) != threading.get_ident()
 
 

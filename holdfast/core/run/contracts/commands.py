@@ -68,11 +68,6 @@ class Call:
     places: Places = field(default_factory=Places)
     """The nodes of the run when it made the call: an answer may refer to them (`Placement.same`)."""
 
-    @property
-    def local(self) -> bool:
-        """Whether the call is made as a local activity."""
-        return self.seconds > 0
-
 
 @dataclass(frozen=True)
 class Sleep:

@@ -19,7 +19,6 @@ from typing import Any, Generic, TypeVar
 from temporalio.common import RetryPolicy
 
 from holdfast.core.agents.agent import Limits
-from holdfast.core.authority.summaries import describe_call
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult
 from holdfast.core.run.contracts.commands import Request
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
@@ -43,7 +42,7 @@ from holdfast.core.run.contracts.subagents import (
 )
 from holdfast.core.run.contracts.tool_calls import PreviewedCall, PreviewRequest, ToolOutcome, ToolRequest
 from holdfast.core.run.state.state import RunState
-from holdfast.core.tools.effects import Effect
+from holdfast.core.tools.effects import Effect, describe_call
 from holdfast.core.tools.spec import ToolSpec
 
 RequestT = TypeVar("RequestT", bound=ActivityRequest)

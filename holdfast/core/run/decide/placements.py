@@ -29,16 +29,16 @@ FIRST_PAUSE, LONGEST_PAUSE = 15, 120
 """Seconds until the run offers its work again: at first, and at most."""
 
 
-def placement_of(answer: object, places: Places, *, now: Places) -> Placement | None:
-    """Return the placement in an activity's answer, in full; None if it has none, or only what is recorded anyway.
+def in_full(placement: Placement, places: Places, *, now: Places) -> Placement | None:
+    """Return the placement in an activity's answer, in full; None if it says only what is recorded anyway, or refers to
+    a node that was not recorded.
 
     Args:
-        answer: The answer.
+        placement: The placement.
         places: The nodes of the run when it made the request.
         now: Its nodes now: another node may have been recorded since.
     """
-    placement: Placement | None = getattr(answer, "placement", None)
-    if placement is None or not placement.same:
+    if not placement.same:
         return placement
     if places is now and not now.tries:
         return None

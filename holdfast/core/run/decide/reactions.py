@@ -7,8 +7,7 @@ Pure functions: state and fact in, events out. The fact is recorded first, then 
 from datetime import datetime, timedelta
 
 from holdfast.core.authority.interventions import REFINE_TOOL
-from holdfast.core.base.names import person_name
-from holdfast.core.base.text import one_line
+from holdfast.core.base.text import one_line, person_name
 from holdfast.core.llm.blocks import Content, text_of, with_heading
 from holdfast.core.llm.messages import too_long, unfit
 from holdfast.core.log import events as ev
@@ -25,7 +24,7 @@ from holdfast.core.run.decide.results import on_result
 from holdfast.core.run.inputs.decisions import on_due
 from holdfast.core.run.inputs.refine import on_refine_call
 from holdfast.core.run.rules.approval_requests import new_request
-from holdfast.core.run.rules.authority import ask_all_policies
+from holdfast.core.run.rules.authority import ask_all_policies, policies_of
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_time
 from holdfast.core.run.rules.constraints import constraint_on, constraint_result
 from holdfast.core.run.rules.hours import postpone_call
@@ -35,6 +34,7 @@ from holdfast.core.run.state.constraints import REASON_CHARS as CONSTRAINT_CHARS
 from holdfast.core.run.state.features import (
     CANCEL_REASON,
     FOREIGN_WAITS,
+    HOURS,
     RESULT_NAMES_ARTIFACTS,
     SETTLING,
     SIGNED_RESULTS,
@@ -140,7 +140,8 @@ def on_start(
     if state.constraints.kept and not call.undo and (constraint := constraint_on(state, call.call, at=at)):
         refused = constraint_result(number, constraint, call.past)
         return refused.model_copy(update={"content": call.feedback + refused.text})
-    if later := postpone_call(state, call, at=at):
+    with_hours = [policy for policy in policies_of(state) if policy.zones] if state.features >= HOURS else []
+    if with_hours and (later := postpone_call(state, call, with_hours, at=at)):
         return later
     key = state.effect_key(number, call.call)
     return ev.ToolCallStarted(number=number, key=key, request=call.grant, undo=call.undo)

@@ -17,9 +17,9 @@ from temporalio import workflow
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.authority.approvals import ApprovalRequest, DecisionOutcome
 from holdfast.core.authority.server_questions import accept
-from holdfast.core.authority.statements import Decision, parsed, read_decision
+from holdfast.core.authority.statements import Decision, read_decision
 from holdfast.core.authority.votes import Vote, agreeing, cast, one_login, votes_for
-from holdfast.core.base.canonical import exact_json
+from holdfast.core.base.canonical import exact_json, parsed
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log import events as ev
 from holdfast.core.run.inputs.pause import on_pause_due

@@ -16,7 +16,7 @@
 from datetime import datetime
 
 from holdfast.core.authority.interventions import Refinement, read_refinement
-from holdfast.core.authority.statements import parsed
+from holdfast.core.base.canonical import parsed
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import AgentEvent, TaskRefined, ToolCallFinished
 from holdfast.core.run.inputs.messages import deliver, verify_sender

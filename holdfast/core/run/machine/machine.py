@@ -174,7 +174,7 @@ class AgentRun:
             self._log.record(*on_time(self.state, at=self._log.at))
         elif not isinstance(end, Failure):
             self._on_answer(call, end)
-        elif call.local and not end.final:
+        elif call.seconds and not end.final:
             self._calls.call_again(call)
             return
         elif isinstance(call.request, ChildRequest):

@@ -38,7 +38,7 @@ from holdfast.core.run.contracts.requests import effect_of
 from holdfast.core.run.contracts.snapshot import RunSnapshot
 from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolOutcome, ToolRequest
 from holdfast.core.run.decide.foreign_tasks import on_task_poll
-from holdfast.core.run.decide.placements import could_not, on_accepted, on_no_node, placement_of
+from holdfast.core.run.decide.placements import could_not, in_full, on_accepted, on_no_node
 from holdfast.core.run.decide.reactions import on_loaded, on_lost_agent, on_lost_call, on_outcome
 from holdfast.core.run.decide.replies import on_lost_attempts, on_lost_llm, on_reply, on_summary
 from holdfast.core.run.inputs.adopt_policy import on_policy_loaded, on_policy_missing
@@ -74,7 +74,9 @@ def on_answer(call: Call, request: OwnRequest, answer: Any, *, log: RunLog, call
         log: Records the events.
         calls: The open calls.
     """
-    placement = placement_of(answer, call.places, now=log.state.places)
+    placement = getattr(answer, "placement", None)
+    if placement:
+        placement = in_full(placement, call.places, now=log.state.places)
     if isinstance(request, AgentRequest) and request.policy:
         _on_policy(answer, log)
         return

@@ -123,7 +123,7 @@ def reply_tokens(state: RunState) -> int:
         return _maximum(spec.llm_options if spec else {}, REPLY_TOKENS)
     otherwise = _maximum(spec.llm_options, spec.options.max_tokens or REPLY_TOKENS)
     endpoints = [split_reference(each)[0] for each in spec.llms] or ["chat"]
-    return max(_maximum(spec.options.fields_for(each), otherwise) for each in endpoints)
+    return max(_maximum(spec.options.fields.get(each, {}), otherwise) for each in endpoints)
 
 
 def _maximum(fields: Mapping[str, Any], otherwise: int) -> int:

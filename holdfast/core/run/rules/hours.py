@@ -8,14 +8,13 @@
 5. A call that polls another waits for the hours of both; once it sleeps, its polls do not.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from holdfast.core.authority.policy import postponement
+from holdfast.core.authority.policy import Policy, postponement
 from holdfast.core.log import events as ev
-from holdfast.core.run.rules.authority import policies_of
 from holdfast.core.run.rules.verdicts import tool_use
 from holdfast.core.run.state.calls import CallState
-from holdfast.core.run.state.features import HOURS
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.effects import words_of
 from holdfast.core.tools.spec import FINAL_RESULT
@@ -23,11 +22,17 @@ from holdfast.core.tools.triggers import clock
 
 
 def postpone_call(
-    state: RunState, call: CallState, *, at: datetime
+    state: RunState, call: CallState, policies: Sequence[Policy], *, at: datetime
 ) -> ev.ToolCallPostponed | ev.ToolCallFinished | None:
-    """Return the event that postpones an allowed call, or ends it if it cannot wait; None if it may start now."""
-    policies = [policy for policy in policies_of(state) if policy.zones] if state.features >= HOURS else []
-    if not policies or call.undo or state.spec is None or call.call.name == FINAL_RESULT:
+    """Return the event that postpones an allowed call, or ends it if it cannot wait; None if it may start now.
+
+    Args:
+        state: The state before.
+        call: The call.
+        policies: The policies of the run that have hours.
+        at: Now.
+    """
+    if call.undo or state.spec is None or call.call.name == FINAL_RESULT:
         return None
     uses = [use for each in state.spec.calls_of(call.call) if (use := tool_use(state, each))]
     found = [

@@ -14,7 +14,6 @@
 from itertools import repeat
 
 from holdfast.core.authority.policy import Verdict
-from holdfast.core.authority.summaries import describe_call
 from holdfast.core.base.canonical import digest
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.blocks import ToolCall
@@ -25,6 +24,7 @@ from holdfast.core.run.state.features import LOOP_GUARD
 from holdfast.core.run.state.next_actions import Block
 from holdfast.core.run.state.progress import Repeats, shorten
 from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.effects import describe_call
 
 RULE = "repeated call"
 """The rule of the guard's own verdicts."""

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from holdfast.core.authority.condition_costs import Budget
 from holdfast.core.authority.interventions import REFINE_TOOL
 from holdfast.core.authority.policy import Policy, Requirement, Terms, ToolUse, Verdict, VerdictKind, evaluate
-from holdfast.core.authority.statements import parsed
 from holdfast.core.authority.votes import joined
+from holdfast.core.base.canonical import parsed
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.run.rules.authority import ask_all_policies, policies_above, requirements_of_all
 from holdfast.core.run.rules.forks import judge_in_fork

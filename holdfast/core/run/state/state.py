@@ -16,7 +16,8 @@ from typing import Any, Literal
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.authority.hours import ZoneOffsets
-from holdfast.core.authority.statements import Lift, parsed
+from holdfast.core.authority.statements import Lift
+from holdfast.core.base.canonical import parsed
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.account import Account
 from holdfast.core.llm.blocks import ToolCall

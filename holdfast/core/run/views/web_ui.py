@@ -18,16 +18,15 @@ from holdfast.core.authority.approvals import WORDS, ApprovalRequest
 from holdfast.core.authority.claims import CLAIMED, MARK, claim_rows
 from holdfast.core.authority.interventions import RefinementKind
 from holdfast.core.authority.previews import cut_words, preview_heading, preview_rows
-from holdfast.core.authority.statements import DecisionKind, parsed, speaker_words
-from holdfast.core.authority.summaries import describe_call, describe_terms
+from holdfast.core.authority.statements import DecisionKind, speaker_words
+from holdfast.core.authority.summaries import describe_terms
+from holdfast.core.base.canonical import parsed
 from holdfast.core.base.page_paths import address_of, linkable
 from holdfast.core.base.readable_json import readable_call
 from holdfast.core.base.text import code, plain, quoted, wrapped
 from holdfast.core.budget.account import Account
 from holdfast.core.budget.budget import LimitName, amount_text
 from holdfast.core.log.events import AgentEvent, DecisionReceived, SignalRejected
-from holdfast.core.run.contracts.commands import Request
-from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.decide.decide import awaited_input
 from holdfast.core.run.rules.authority import signatures_required
 from holdfast.core.run.rules.budget import BUDGET_SPENT
@@ -38,6 +37,7 @@ from holdfast.core.run.state.progress import Pause
 from holdfast.core.run.state.state import Blocked, RunState
 from holdfast.core.run.views.lifecycle import phase_of
 from holdfast.core.run.views.status import awaited, doing
+from holdfast.core.tools.effects import describe_call
 from holdfast.core.tools.triggers import EventTrigger
 
 SHOWN_REQUESTS = 10
@@ -180,17 +180,11 @@ def wait_summary(state: RunState) -> str:
     return plain(f"{awaited(state)}{calls}", SUMMARY_CHARS)
 
 
-def call_summary(summary: str, request: Request, state: RunState) -> str:
-    """Return the line for a call in the timeline. The timer of a wait starts when the record is written; until then, as
-    while the database is down, the line of that call says what the run waits for.
-
-    Args:
-        summary: The activity's own.
-        request: The call's request.
-        state: The run's state.
+def archive_summary(summary: str, state: RunState) -> str:
+    """Return the line for a write of the record in the timeline, from the activity's own. The timer of a wait starts
+    when the record is written; until then, as while the database is down, this line says what the run waits for.
     """
-    waits = isinstance(request, ArchiveRequest) and awaited_input(state, at=state.updated_at)
-    return f"{summary}; the run {wait_summary(state)}" if waits else summary
+    return f"{summary}; the run {wait_summary(state)}" if awaited_input(state, at=state.updated_at) else summary
 
 
 def _headline(state: RunState) -> str:

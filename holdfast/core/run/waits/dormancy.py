@@ -22,13 +22,12 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
-from holdfast.core.authority.statements import parsed, validation_message
-from holdfast.core.base.canonical import exact_json
+from holdfast.core.authority.statements import validation_message
+from holdfast.core.base.canonical import exact_json, parsed, too_deep
 from holdfast.core.base.constraint_names import constraint_name
 from holdfast.core.base.durations import rounded_span
 from holdfast.core.base.models import Frozen
 from holdfast.core.base.text import one_line, visible_json
-from holdfast.core.llm.messages import too_deep
 from holdfast.core.log import events as ev
 from holdfast.core.run.rules.authority import Reaction, Rejection, read_claim
 from holdfast.core.run.rules.refusals import bound_refusals

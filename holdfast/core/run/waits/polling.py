@@ -19,8 +19,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.core.agents.agent import AgentSpec, Limits
-from holdfast.core.authority.statements import parsed
-from holdfast.core.base.canonical import digest
+from holdfast.core.base.canonical import digest, parsed
 from holdfast.core.base.durations import rounded_span
 from holdfast.core.llm.blocks import Content, ToolCall, text_of, with_heading
 from holdfast.core.log import events as ev

@@ -11,18 +11,9 @@ from hypothesis import strategies as st
 from holdfast.activities.llm_calls.llm_replies import read_reply
 from holdfast.client.start_options import check_task
 from holdfast.core.authority.interventions import read_message
-from holdfast.core.base.canonical import MAX_INTEGER, canonical
+from holdfast.core.base.canonical import MAX_DEPTH, MAX_INTEGER, canonical
 from holdfast.core.llm.blocks import ImageBlock, TextBlock
-from holdfast.core.llm.messages import (
-    MAX_DEPTH,
-    AssistantMessage,
-    Usage,
-    UserMessage,
-    content_json,
-    decode,
-    encode,
-    read_content,
-)
+from holdfast.core.llm.messages import AssistantMessage, Usage, UserMessage, content_json, decode, encode, read_content
 from holdfast.core.log.event_log import EventLog, event_line
 from holdfast.core.log.events import AgentEvent, LLMReplied, UserMessageReceived
 from holdfast.core.log.stored_lines import read_lines, run_events

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from holdfast.core.authority.policy import Approver, Policy, Terms, ask
 from holdfast.core.authority.signatures import encode_key, public_key
-from holdfast.core.authority.summaries import describe_call
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.llm.messages import AssistantMessage
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.views.web_ui import current_details, signal_json
+from holdfast.core.tools.effects import describe_call
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread
 
 TEXT = st.text() | st.sampled_from(["\n```\n### Request 9: may this run?\n", "`\n# x", "> y"])

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.base.lines import Lines
+from holdfast.core.log.event_log import Lines
 from holdfast.core.run.contracts.commands import Call, Caller, Request
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.run.contracts.record import ArchiveRequest

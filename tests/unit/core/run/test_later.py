@@ -16,7 +16,7 @@ from holdfast.core.log.events import (
     ToolCallStarted,
 )
 from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent
-from holdfast.core.run.rules.hours import postpone_call
+from holdfast.core.run.decide.reactions import on_start
 from holdfast.core.run.views.status import run_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.tools.effects import Effect
@@ -167,7 +167,7 @@ def test_the_policies_above_have_hours_too() -> None:
     thread = deploying(allow())
     assert thread.running_calls == [1]
     under = replace(thread.state, origin=replace(thread.state.origin, policies=(above,)))
-    found = postpone_call(under, under.calls.get(1), at=thread.at)
+    found = on_start(under, 1, at=thread.at)
     assert isinstance(found, ToolCallPostponed)
     assert found.until == OPENS
 

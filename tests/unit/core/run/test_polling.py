@@ -78,7 +78,7 @@ def test_the_first_poll_is_made_at_once_and_the_llm_is_not_called_until_the_cond
     thread = polling()
     (call,) = polls(thread)
     assert isinstance(call.request, ToolRequest)
-    assert (call.local, call.number, call.request.poll) == (False, 1, 1)
+    assert (call.seconds, call.number, call.request.poll) == (0, 1, 1)
     assert (call.request.call.name, call.request.call.arguments) == ("look", '{"at":"x"}')
     assert (thread.state.status, thread.calling_llm()) == ("dormant", False)
     bring(thread)

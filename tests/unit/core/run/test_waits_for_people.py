@@ -10,7 +10,7 @@ from holdfast.core.run.contracts.commands import Call, Sleep
 from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.decide.decide import OPEN_WAIT
 from holdfast.core.run.state.features import FEATURES
-from holdfast.core.run.views.web_ui import call_summary, wait_summary
+from holdfast.core.run.views.web_ui import archive_summary, wait_summary
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 
 
@@ -103,10 +103,10 @@ def test_the_write_of_the_record_says_what_the_run_waits_for(level: int, words: 
     assert isinstance(call, Call)
     assert not waiting_timer(thread)
     wait = "" if level == 1 else f"; the run {wait_summary(thread.state)}"
-    assert call_summary("events 0 to 9", call.request, thread.state) == f"events 0 to 9{wait}"
-    assert call_summary("events 0 to 9", call.request, thread.state).startswith(words)
+    assert archive_summary("events 0 to 9", thread.state) == f"events 0 to 9{wait}"
+    assert archive_summary("events 0 to 9", thread.state).startswith(words)
     thread.decide("1", "deny")
-    assert call_summary("events 0 to 9", call.request, thread.state) == "events 0 to 9"
+    assert archive_summary("events 0 to 9", thread.state) == "events 0 to 9"
 
 
 @pytest.mark.parametrize("features", [0, 1])

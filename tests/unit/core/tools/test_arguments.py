@@ -30,8 +30,7 @@ from pydantic import (
 from holdfast import Agent, Catalog, Effect, Limits, Tool, WorkspacePath, tool
 from holdfast.activities.llm_calls.llm_replies import read_reply
 from holdfast.core.authority.policy import Policy, allow, deny
-from holdfast.core.authority.statements import parsed
-from holdfast.core.base.canonical import exact_json
+from holdfast.core.base.canonical import exact_json, parsed
 from holdfast.core.log.events import ToolCallFinished, ToolCallRequested, VerdictGiven
 from holdfast.core.run.contracts.commands import Call
 from holdfast.core.run.contracts.tool_calls import ToolRequest

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.base.canonical import canonical, digest
-from holdfast.core.base.lines import PAGE_BYTES, page
 from holdfast.core.llm.messages import AssistantMessage, Usage, UserMessage, encode
 from holdfast.core.log import events
+from holdfast.core.log.event_log import PAGE_BYTES, page
 from holdfast.core.log.events import (
     AgentEvent,
     ContextCompacted,

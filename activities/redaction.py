@@ -1,17 +1,11 @@
-"""Interceptors of every activity: one redacts its error, one keeps tools from sending its heartbeats."""
+"""Redacts secrets in the errors of activities."""
 
 import traceback
 from typing import Any
 
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import (
-    ActivityInboundInterceptor,
-    ActivityOutboundInterceptor,
-    ExecuteActivityInput,
-    Interceptor,
-)
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from holdfast.activities.tool_calls.tool_functions import attempt_of
 from holdfast.core.tools.secrets import Secrets
 
 
@@ -58,26 +52,3 @@ def _redact(error: Exception, secrets: Secrets) -> ApplicationError:
 
 def _details(error: Exception) -> tuple[Any, ...]:
     return tuple(error.details) if isinstance(error, ApplicationError) else ()
-
-
-class DropToolHeartbeats(Interceptor):
-    """Drops the heartbeats that tools send.
-
-    Another program's activity, used as a tool, would overwrite the details of the activity that runs it. From the
-    thread of a sync tool, Temporal's SDK could not even send one.
-    """
-
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Wrap the activity."""
-        return _WithoutHeartbeats(next)
-
-
-class _WithoutHeartbeats(ActivityInboundInterceptor):
-    def init(self, outbound: ActivityOutboundInterceptor) -> None:
-        self.next.init(_Outbound(outbound))
-
-
-class _Outbound(ActivityOutboundInterceptor):
-    def heartbeat(self, *details: Any) -> None:
-        if attempt_of.get() is None:
-            self.next.heartbeat(*details)

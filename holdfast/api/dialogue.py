@@ -22,7 +22,7 @@ from holdfast.client.threads import Threads
 from holdfast.client.trees import Node, pending_of_tree, read_tree
 from holdfast.config.settings import Settings
 from holdfast.core.authority.interventions import RefinementKind, WhenBusy
-from holdfast.core.base.text import person_name
+from holdfast.core.base.names import person_name
 from holdfast.core.llm.blocks import Content
 from holdfast.core.llm.messages import AnyMessage, from_json, with_time
 from holdfast.core.log.events import AgentEvent

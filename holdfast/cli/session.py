@@ -232,7 +232,7 @@ def normalized_name(name: str) -> str:
     Raises:
         SettingsError: The name could be mistaken for another one.
     """
-    from holdfast.core.base.text import person_name
+    from holdfast.core.base.names import person_name
 
     try:
         return person_name(name)

@@ -95,7 +95,7 @@ def _file(session: Session, given: Path | None) -> Path:
 
 
 def _name(text: str) -> str:
-    from holdfast.core.base.text import person_name
+    from holdfast.core.base.names import person_name
 
     try:
         return person_name(text)

@@ -134,7 +134,7 @@ async def forget(
 
 
 def _scopes(user: str | None, agent: str | None, thread: str | None, everybody: bool) -> list[str]:
-    from holdfast.core.base.text import person_name
+    from holdfast.core.base.names import person_name
 
     try:
         person = None if user is None else person_name(user)

@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field
 from holdfast.core.authority.policy import Key
 from holdfast.core.authority.statements import Reasoned, Signed, read_given
 from holdfast.core.base.canonical import parsed, unportable
-from holdfast.core.base.text import PersonName
+from holdfast.core.base.names import PersonName
 from holdfast.core.budget.budget import Amounts
 from holdfast.core.llm.blocks import Content, text_of
 from holdfast.core.llm.messages import size_of, too_long, unfit

@@ -23,8 +23,8 @@ from holdfast.core.authority.patterns import check_pattern
 from holdfast.core.authority.signatures import check_key
 from holdfast.core.base.canonical import digest
 from holdfast.core.base.models import DEFINING, Definition, Frozen
+from holdfast.core.base.names import person_name
 from holdfast.core.base.paths import paths_in
-from holdfast.core.base.text import person_name
 from holdfast.core.budget.budget import Amounts
 from holdfast.core.tools.effects import Effect
 from holdfast.core.trust import Trust
@@ -39,7 +39,7 @@ def _normalised(name: Any) -> Any:
 
 Key = Annotated[str, AfterValidator(check_key)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,99}$"), BeforeValidator(_normalised)]
-"""Name of a person, a role or a gateway; normalised to lower case (`holdfast.core.base.text`)."""
+"""Name of a person, a role or a gateway; normalised to lower case (`holdfast.core.base.names`)."""
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
 
 

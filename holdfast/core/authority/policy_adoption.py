@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, Field
 from holdfast.core.authority.interventions import LONGEST_PAYLOAD, InterventionOutcome
 from holdfast.core.authority.statements import Reasoned, read_given
 from holdfast.core.base.canonical import parsed, unportable
-from holdfast.core.base.text import PersonName
+from holdfast.core.base.names import PersonName
 
 
 class PolicyAdoption(Reasoned):

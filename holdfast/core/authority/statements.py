@@ -16,7 +16,7 @@ from pydantic_core import to_json
 from holdfast.core.base.canonical import canonical, parsed, too_deep
 from holdfast.core.base.constraint_names import constraint_number
 from holdfast.core.base.models import Frozen
-from holdfast.core.base.text import PersonName
+from holdfast.core.base.names import PersonName
 from holdfast.errors import NotPortable
 
 DecisionKind = Literal["approve", "deny", "respond", "happened", "absent", "undo", "abandon"]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, PrivateAttr
 
-from holdfast.core.base.text import PersonName
+from holdfast.core.base.names import PersonName
 from holdfast.core.mac.starts import START_WITHIN
 
 

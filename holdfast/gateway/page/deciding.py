@@ -6,7 +6,7 @@ from typing import Any
 from starlette.responses import Response
 
 from holdfast.client.threads import JSON, Threads
-from holdfast.core.base.text import person_name
+from holdfast.core.base.names import person_name
 from holdfast.gateway.answers import Outcome
 from holdfast.gateway.bodies import Body, DecisionBody, SignedDecision, read_body
 from holdfast.gateway.callers import Callers

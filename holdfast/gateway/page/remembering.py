@@ -13,7 +13,7 @@ from typing import NoReturn
 from starlette.responses import Response
 
 from holdfast.client.threads import Threads
-from holdfast.core.base.text import person_name
+from holdfast.core.base.names import person_name
 from holdfast.core.memory.semantic import GLOBAL, ItemNotFound, ItemRefused, MemoryItem, MemoryStore, NewMemory
 from holdfast.errors import HoldfastError
 from holdfast.gateway.http.pages import note

@@ -7,7 +7,8 @@ Pure functions: state and fact in, events out. The fact is recorded first, then 
 from datetime import datetime, timedelta
 
 from holdfast.core.authority.interventions import REFINE_TOOL
-from holdfast.core.base.text import one_line, person_name
+from holdfast.core.base.names import person_name
+from holdfast.core.base.text import one_line
 from holdfast.core.llm.blocks import Content, text_of, with_heading
 from holdfast.core.llm.messages import too_long, unfit
 from holdfast.core.log import events as ev

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.authority.interventions import Pause, Steering
 from holdfast.core.authority.statements import read_given
-from holdfast.core.base.text import person_name
+from holdfast.core.base.names import person_name
 from holdfast.core.log.events import MoveRequested, RunPaused, RunResumed, RunUnblocked
 from holdfast.core.run.rules.authority import Principal, Rejection, policies_of, read_claim, verify_each
 from holdfast.core.run.state.features import SIGNED_STEERING

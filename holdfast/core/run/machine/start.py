@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from holdfast.core.authority.policy import Policy
-from holdfast.core.base.text import person_name
+from holdfast.core.base.names import person_name
 from holdfast.core.llm.conversation import conversation_excess
 from holdfast.core.llm.messages import AssistantMessage, ToolMessage, decode
 from holdfast.core.log.events import RunContinued, RunImported, RunStarted, UserMessageReceived

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.core.authority.interventions import Extension, Message, Refinement
 from holdfast.core.authority.statements import Signed
 from holdfast.core.base.canonical import canonical, exact_json
-from holdfast.core.base.text import person_name
+from holdfast.core.base.names import person_name
 from holdfast.errors import NotPortable
 
 SAID: Mapping[str, type[Signed]] = {"say": Message, "refine": Refinement, "extend": Extension}

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from holdfast import Approver, Policy, Terms
 from holdfast.core.authority.statements import AuthorityDelegation, Decision
-from holdfast.core.base.text import NAME_CHARS, person_name
+from holdfast.core.base.names import NAME_CHARS, person_name
 from tests.support.runs import Thread, agent_spec, loaded_thread, says
 
 ANY = st.text(st.characters(codec=None), max_size=30)

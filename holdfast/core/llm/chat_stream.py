@@ -1,7 +1,7 @@
 """Streamed replies of the Chat Completions API, put together to the body that it sends without streaming. Pure.
 
 Servers differ: some repeat a call's id and name in each delta, give every call the index 0 or none at all, send a whole
-message in place of a delta, or omit the finish reason or `[DONE]`. One of these two has to come.
+message in place of a delta, or omit the finish reason or `[DONE]`. One of these two has to come, `[DONE]` as the last.
 """
 
 import json
@@ -74,7 +74,7 @@ class ChatStream:
 
     def _read(self, event: ServerEvent) -> Iterator[Delta]:
         text = event.data.strip()
-        if self._done or not text:
+        if not text:
             return
         if text == _DONE:
             self._done = True
@@ -84,7 +84,7 @@ class ChatStream:
         except (ValueError, RecursionError):
             chunk = None
         if not isinstance(chunk, dict):
-            self._broken = True  # a word may be missing
+            self._broken |= not self._done  # a word may be missing
             return
         if event.name == "error" and "error" not in chunk:
             chunk = {"error": chunk}
@@ -98,7 +98,7 @@ class ChatStream:
                 yield from self._read_choice(choice)
 
     def _read_choice(self, choice: dict[str, Any]) -> Iterator[Delta]:
-        self._begun = True
+        self._begun, self._done = True, False  # a `[DONE]` before this was not the end
         for name in ("finish_reason", "native_finish_reason", "error"):
             if choice.get(name) is not None:
                 self._choice[name] = choice[name]

@@ -66,7 +66,8 @@ def test_a_stream_cut_at_any_byte_is_no_reply_or_the_whole_one(drawn: st.DataObj
     reply = drawn.draw(BY_NAME["chat"].replies)
     body = b"".join(drawn.draw(chat_streams(reply)))
     whole = ADAPTER.decode(reply, ids="c").message
-    for length in range(len(body)):
+    step = examples(7, 1)
+    for length in range(drawn.draw(st.integers(0, step - 1)), len(body), step):
         try:
             read = read_reply(body[:length], adapter=ADAPTER, spec=agent_spec(), tools={}, step_id="c")
         except NotAReply:
@@ -103,6 +104,17 @@ def test_events_without_words_may_come_twice_late_or_not_at_all(drawn: st.DataOb
     except NotAReply:
         return
     assert read.message == ADAPTER.decode(reply, ids="c").message
+
+
+def test_an_early_done_ends_no_reply() -> None:
+    """Words that follow `[DONE]` belong to the reply; if the connection breaks among them, there is none."""
+    done, end = b"data: [DONE]\n\n", data(piece({}, finish_reason="stop"))
+    first, second = data(piece({"content": "I will "})), data(piece({"content": "not"}))
+    read = read_reply(first + done + second + end, adapter=ADAPTER, spec=agent_spec(), tools={}, step_id="c")
+    assert read.message is not None
+    assert read.message.text == "I will not"
+    with pytest.raises(NotAReply):
+        read_reply(first + done + second, adapter=ADAPTER, spec=agent_spec(), tools={}, step_id="c")
 
 
 @pytest.mark.parametrize("place", range(4))

@@ -49,7 +49,13 @@ SCRIPT = steps([call("pay", amount=7), say("Paid.")])
 
 # The gateway's threads use `random` (for the jitter of a pool), which Hypothesis mistakes for a strategy.
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
-@pytest.mark.parametrize("examples", [1, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)])])
+@pytest.mark.parametrize(
+    "examples",
+    [
+        pytest.param(1, marks=pytest.mark.extended),
+        pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(3_600)]),
+    ],
+)
 async def test_every_request_is_answered_as_described(rig: StartRig, examples: int) -> None:
     """No request causes an internal error or an undocumented response, or bypasses authentication."""
     async with rig(catalog(TRUSTING), SCRIPT) as worker:

@@ -157,7 +157,7 @@ READS = {
 @pytest.mark.parametrize(
     "way",
     [
-        pytest.param(way, marks=() if way in ("edit_file", "run_command", "note_learning") else pytest.mark.extended)
+        pytest.param(way, marks=() if way in ("edit_file", "run_command") else pytest.mark.extended)
         for way in WRITES
     ],
 )

@@ -183,6 +183,8 @@ def chat_wants(reply: Wire) -> list[Wire]:
         message["audio"] = {"id": audio["id"]}
     if message.get("refusal") and is_blank(message.get("content", "")):  # blank text beside a refusal would hide it
         message.pop("content", None)
+    if is_blank(message.get("refusal", "")):
+        message.pop("refusal", None)
     return [{"content": None, **message}]
 
 

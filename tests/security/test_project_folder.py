@@ -387,6 +387,7 @@ def commands(folder: Path, *words: str, home: Path | None) -> tuple[int, bool]:
     return ran.returncode, f"{folder / ENV} sets TEMPORAL_ADDRESS\n" in ran.stderr
 
 
+@pytest.mark.extended
 def test_a_folders_redirect_is_reported_once_and_after_each_change(tmp_path: Path, stack: Stack) -> None:
     """It is reported once per folder and content, at every failing command, and always if that cannot be stored."""
     user = tmp_path / "user"

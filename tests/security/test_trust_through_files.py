@@ -156,10 +156,7 @@ READS = {
 
 @pytest.mark.parametrize(
     "way",
-    [
-        pytest.param(way, marks=() if way in ("edit_file", "run_command") else pytest.mark.extended)
-        for way in WRITES
-    ],
+    [pytest.param(way, marks=() if way in ("edit_file", "run_command") else pytest.mark.extended) for way in WRITES],
 )
 async def test_a_later_run_reads_a_file_at_the_level_of_the_web(way: str, rig: StartRig) -> None:
     """For any tool that writes and any tool that reads the file, a rule on `trust == "web"` applies."""

@@ -29,6 +29,7 @@ from mutant_runner import Runner, say
 ROOT = Path(__file__).resolve().parents[1]
 MUTATED = ("holdfast/core/run", "holdfast/core/authority", "activities")
 TESTS = ("tests/unit", "tests/workflow")
+DEFAULT = "not slow and not extended"  # what `make test` runs
 DIRECT = 15  # test files for a mutant of code that runs on import
 PAIRS: tuple[tuple[type[ast.cmpop], type[ast.cmpop]], ...] = (
     (ast.Lt, ast.LtE),
@@ -145,7 +146,7 @@ def on_import(number: int, tests: list[str], folder: Path, environment: dict[str
     """Run tests in a new process with a mutant of code that runs on import; return the outcome, and what failed."""
     if not tests:
         return "survived", "no test imports it"
-    command = [sys.executable, "-m", "pytest", "-qx", "-m", "not slow", "-p", "no:cacheprovider", *tests[:DIRECT]]
+    command = [sys.executable, "-m", "pytest", "-qx", "-m", DEFAULT, "-p", "no:cacheprovider", *tests[:DIRECT]]
     environment = {**environment, "MUTANT": str(number)}
     try:
         result = subprocess.run(
@@ -190,7 +191,7 @@ def main() -> None:
         sys.path[0] = str(folder)
         os.environ["PYTHONPATH"] = str(folder)
         environment = dict(os.environ)  # pytest adds the name of a folder that it removes at its end
-        plain = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        plain = ["-q", "-m", DEFAULT, "-p", "no:cacheprovider", "-p", "no:xdist"]
         pytest.main([*plain, *options.tests], plugins=[runner])
         graph = imports()
         for number, each in enumerate(chosen, 1):

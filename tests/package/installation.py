@@ -13,8 +13,8 @@ from pathlib import Path
 from tests.support.processes import reserve_ports
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 120.0
-"""Seconds after which a worker that is not ready, or does not end, is a failure."""
+SECONDS = 360.0
+"""Seconds after which a command that does not end, or a worker that is not ready, is a failure."""
 
 OURS = ("HOLDFAST_", "TEMPORAL_", "OPENAI_", "DATABASE_URL", "PG", "PYTHON", "VIRTUAL_ENV")
 
@@ -57,7 +57,9 @@ class Installation:
     ) -> "subprocess.CompletedProcess[str]":
         """Run a program to its end in a folder."""
         environ = self.environ | variables
-        return subprocess.run(words, cwd=folder, env=environ, input=stdin, capture_output=True, text=True, timeout=120)
+        return subprocess.run(
+            words, cwd=folder, env=environ, input=stdin, capture_output=True, text=True, timeout=SECONDS
+        )
 
     def holdfast(self, *words: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
         """Run `holdfast` to its end in a folder."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.package.installation import Installation
+from tests.package.installation import SECONDS, Installation
 
 
 def test_the_example_is_there_without_a_catalog(developed: Installation, tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_the_demos_run_where_holdfast_is_installed(clean: Installation, tmp_path
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=SECONDS,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "starter.py" not in ran.stdout

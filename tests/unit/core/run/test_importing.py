@@ -162,6 +162,25 @@ def test_an_effect_in_progress_is_looked_up_and_never_repeated() -> None:
     assert (again.request.key, again.request.epoch) == (started.key, 1)  # type: ignore[union-attr]
 
 
+def test_an_unknown_outcome_is_looked_up_again_under_another_agent() -> None:
+    """Other people may have to answer there. Under the same agent, the request stays as it is."""
+    thread = loaded_thread(other(Policy(rules=(allow(),))), features=LEVEL)
+    thread.reply(calls("pay"))
+    (call,) = thread.waiting(ToolRequest)
+    unknown = ToolOutcome(status="unknown", content="nobody can tell")
+    thread.end(call, unknown)
+    (asked,) = thread.state.authority.requests
+    thread.moved()
+    assert check_audit(thread.imported()).state.authority.requests == (asked,)
+    there = check_audit(thread.imported(other(ASKS)))
+    assert not there.state.authority.requests
+    (call,) = there.waiting(ToolRequest)
+    assert call.request.settle  # type: ignore[union-attr]
+    there.end(call, unknown)
+    (request,) = check_audit(there).state.authority.requests
+    assert (request.kind, request.spec_hash) == ("reconcile", there.state.spec_hash)
+
+
 def _migrate_during_call(thread: Thread) -> Thread:
     """Migrate a thread whose worker is gone: its tool has not returned."""
     thread.update("move", {"by": "carol"})

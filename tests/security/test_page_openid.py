@@ -146,6 +146,7 @@ async def test_no_forged_token_signs_anybody_in(client: Client) -> None:
             ({"exp": 1_000}, "has expired"),
             ({"exp": "9999999999"}, "has expired"),
             ({"exp": True}, "has expired"),
+            ({"exp": float("nan")}, "has expired"),
             ({"iat": 1_000}, "not issued just now"),
             ({"email_verified": "true"}, "has not verified"),
             ({"email": ["alice@corp.example"]}, "has no claim email"),

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, TypeGuard
 from urllib.parse import quote_plus, urlsplit
 
@@ -142,7 +143,7 @@ class OpenID:
 
 
 def _is_time(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and -inf < value < inf
 
 
 def _address(value: Any, name: str) -> str:

@@ -111,7 +111,7 @@ class NodeGate(Interceptor):
 
     @cached_property
     def _judge_tool(self) -> Callable[..., Verdict | Policy]:
-        """Judges the calls of a tool for which no condition decides: their arguments need not be read."""
+        """Judges the calls of a tool, or selects the rules about them if a condition on the arguments decides."""
         assert self.policy is not None
         return lru_cache(maxsize=VERDICTS)(partial(tool_verdict, self.policy))
 

@@ -104,6 +104,7 @@ class Tools:
             # Reading, answering and cancelling a task is safe to repeat, whatever the tool does.
             tool = replace(tool, spec=tool.spec.model_copy(update={"effect": Effect.READ}))
         attempt = self._attempt(tool, arguments.values, request, await self._resumed(request))
+        # Only through its context can a tool use the workspace.
         files = FileTrust(tool, arguments.values, request, self._tainted_files) if tool.takes_context else None
         before = await self._crashes.before(request)
         notes = AttemptNotes(request, before)

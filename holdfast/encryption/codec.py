@@ -34,7 +34,6 @@ from holdfast.core.temporal.converter import SEAL, data_converter, sealing, work
 from holdfast.core.temporal.encrypted import (
     ENCRYPTED,
     PLACE,
-    UNREADABLE,
     DecryptionFailed,
     KeyUnknown,
     PayloadAltered,
@@ -114,9 +113,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
 
     def _decode(self, payload: Payload) -> Payload:
         try:
-            if payload.metadata.get("encoding") == UNREADABLE:
-                payload = without_placeholder(payload)
-            return self._decrypt(payload)
+            return self._decrypt(without_placeholder(payload))
         except DecryptionFailed as error:
             return unreadable(payload, error)
 

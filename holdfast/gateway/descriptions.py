@@ -24,7 +24,7 @@ class DescribedApp(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         description = super().openapi()
-        description["components"]["schemas"].setdefault(Problem.__name__, Problem.model_json_schema())
+        description["components"]["schemas"][Problem.__name__] = _schema_of(Problem)
         return description
 
 
@@ -59,7 +59,7 @@ _DETAILS = {
 
 
 @cache
-def _body_schema(kind: type[BaseModel]) -> dict[str, Any]:
+def _schema_of(kind: type[BaseModel]) -> dict[str, Any]:
     schema = kind.model_json_schema()
     parts = schema.pop("$defs", {})
     inlined: dict[str, Any] = _inlined(schema, parts)
@@ -68,7 +68,7 @@ def _body_schema(kind: type[BaseModel]) -> dict[str, Any]:
 
 def body_of(kind: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
     """Describe the body of a route, which the route reads itself, after it has authenticated the caller."""
-    content = {"application/json": {"schema": _body_schema(kind)}}
+    content = {"application/json": {"schema": _schema_of(kind)}}
     return {"requestBody": {"required": required, "content": content}}
 
 

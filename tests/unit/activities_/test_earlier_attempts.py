@@ -21,7 +21,7 @@ BENIGN = ApplicationError("busy", category=ApplicationErrorCategory.BENIGN)
     ("error", "failed"), [(BENIGN, True), (ValueError("no"), True), (Waits("not yet", type="x"), False)]
 )
 def test_only_our_own_waiting_is_no_failure(error: Exception, failed: bool) -> None:
-    """An attempt that waits leaves no failure; an error of the tool does, whatever category the tool gives it."""
+    """An attempt that waits leaves no failure; an error of the tool does, of any category."""
     notes = AttemptNotes(REQUEST, None)
 
     def attempt() -> None:

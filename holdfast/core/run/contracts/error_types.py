@@ -54,7 +54,7 @@ RECORD_UNREADABLE = "RecordUnreadable"
 
 class Waits(ApplicationError):
     """Raised by an attempt that waits, such as for a node, a claim, or an effect's end: it has not failed. A tool's own
-    error is never one, whatever its category.
+    error is never one, not even one of Temporal's category `BENIGN`.
 
     Args:
         message: What it waits for.

@@ -113,7 +113,7 @@ class Loss:
     head: str
     """The digest of the last of them."""
     at: datetime
-    """When the gap was recorded: whatever the lost events are about was sent before."""
+    """When the gap was recorded. Every statement in the lost events was sent before that."""
 
     def view(self) -> dict[str, Any]:
         """Return the gap as `show` presents it."""

@@ -19,7 +19,7 @@ from holdfast.cli.screens.request_screens import deciding_screen, request_screen
 from holdfast.config.webhooks import Receiver
 from holdfast.core.authority.approvals import shown_digest
 from holdfast.core.authority.claims import MARK
-from holdfast.core.authority.previews import PREVIEW_CHARS, PREVIEWED, CallPreview
+from holdfast.core.authority.previews import PREVIEW_CHARS, PREVIEWED, CallPreview, preview_rows
 from holdfast.core.base.text import invisible
 from holdfast.core.log.event_log import event_json
 from holdfast.core.run.contracts.record import Notice
@@ -83,8 +83,11 @@ def test_no_row_of_a_preview_passes_for_a_line_of_the_terminal(attack: str) -> N
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_preview_forms_no_markup(attack: str) -> None:
-    """In the Web UI and in Slack it is a code block, which it cannot end: no signal, link, mention or button."""
-    thread = asking(CallPreview(text=attack))
+    """In the Web UI and in Slack it is a code block, which it cannot end: no signal, link, mention or button. Slack
+    shows each of its backticks, as one or as its escape.
+    """
+    preview = CallPreview(text=attack)
+    thread = asking(preview)
     page = current_details(thread.state)
     block = page.split(f"**{PREVIEWED}**\n\n```text\n")[1].split("\n```\n")[0]
     assert all(line.startswith(MARK) for line in block.split("\n"))
@@ -95,6 +98,7 @@ def test_a_preview_forms_no_markup(attack: str) -> None:
     shown = texts[texts.index(f"*{PREVIEWED}*") + 1]
     inner = shown.removeprefix(FENCE).removesuffix(FENCE)
     assert FENCE not in inner
+    assert inner.replace(r"\u0060", "`").count("`") == "".join(preview_rows(preview)).count("`")
     assert not set("<>") & set(inner)
     assert not invisible(inner)
     assert sum(block["type"] == "actions" for block in body["blocks"]) == 1

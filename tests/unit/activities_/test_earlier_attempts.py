@@ -4,7 +4,7 @@ import pytest
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
-from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes
+from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes, abandoned_message
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.run.contracts.error_types import Waits
 from holdfast.core.run.contracts.tool_calls import ToolRequest
@@ -33,3 +33,9 @@ def test_only_our_own_waiting_is_no_failure(error: Exception, failed: bool) -> N
     with pytest.raises(type(error)):
         environment.run(attempt)
     assert bool(notes.state and notes.state.failures) is failed
+
+
+@pytest.mark.parametrize(("crashes", "words"), [(1, "1 time the"), (2, "2 times the"), (1_000, "1,000 times the")])
+def test_a_call_that_is_given_up_says_how_many_workers_it_took(crashes: int, words: str) -> None:
+    """The message counts the workers that died or hung during the call."""
+    assert words in abandoned_message("dig", crashes)

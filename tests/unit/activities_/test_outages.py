@@ -102,37 +102,54 @@ class Transcripts(TranscriptCache):
         return CachedTranscript(0, agent_spec(), choose(agent_spec()), b'{"messages":['), []
 
 
+async def failed_attempt(client: openai.AsyncOpenAI, *, readable: bool = True, budgeted: bool = True) -> Outage:
+    """Return the record of an attempt at an LLM call that fails."""
+    beats: list[Any] = []
+    request = ORDER.model_copy(update={"budgeted": budgeted})
+    llm = LLM(
+        Endpoints.only(client),
+        Catalog(agents=[Agent(name="clerk", instructions="Work.")]),
+        Transcripts(readable=readable),
+        InMemoryArtifacts(),
+        Secrets({}, more=[("DATABASE_PASSWORD", "hunter22")]),
+    )
+    env = attempt()
+    env.on_heartbeat = lambda *details: beats.append(details)
+    with pytest.raises((ApplicationError, OSError)):
+        await env.run(llm.call_llm, request)
+    failures = attempt(beats[-1]).run(earlier_failures, request)
+    assert failures
+    return failures.outage
+
+
 @pytest.mark.parametrize("readable", [False, True])
 @pytest.mark.parametrize("budgeted", [False, True])
 async def test_an_attempt_that_sent_nothing_says_so(readable: bool, budgeted: bool) -> None:
     """An attempt sends nothing if the transcript is unreadable or the endpoint unreachable; without a budget the text
     is unchanged.
     """
-    beats: list[Any] = []
-    request = ORDER.model_copy(update={"budgeted": budgeted})
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # bound, but not listening
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
         async with openai.AsyncOpenAI(api_key="x", base_url=url, max_retries=0) as client:
-            secrets = Secrets({}, more=[("DATABASE_PASSWORD", "hunter22")])
-            transcripts = Transcripts(readable=readable)
-            llm = LLM(
-                Endpoints.only(client),
-                Catalog(agents=[Agent(name="clerk", instructions="Work.")]),
-                transcripts,
-                InMemoryArtifacts(),
-                secrets,
-            )
-            env = attempt()
-            env.on_heartbeat = lambda *details: beats.append(details)
-            with pytest.raises((ApplicationError, OSError)):
-                await env.run(llm.call_llm, request)
-    failures = attempt(beats[-1]).run(earlier_failures, request)
-    assert failures
-    outage = failures.outage
+            outage = await failed_attempt(client, readable=readable, budgeted=budgeted)
     assert (outage.failed, outage.costly) == (1, 0 if budgeted else None)
     assert outage.last[0].cause == ("APIConnectionError" if readable else "OSError")
     assert "hunter22" not in outage.model_dump_json()
+
+
+async def test_a_gateway_that_no_longer_waits_rejects_nothing() -> None:
+    """The endpoint behind it may still answer, so the attempt may have cost something; another status proves that it
+    did not.
+    """
+    statuses = (429, 500, 503, 504, 524)
+    costly = []
+    for status in statuses:
+        transport = httpx2.MockTransport(lambda _, status=status: httpx2.Response(status))
+        async with httpx2.AsyncClient(transport=transport) as http:
+            client = openai.AsyncOpenAI(api_key="x", base_url="http://llm.test/v1", max_retries=0, http_client=http)
+            costly.append((await failed_attempt(client)).costly)
+    assert costly == [0, 0, 0, 1, 1]
 
 
 @given(st.integers(1, 60))

@@ -1,6 +1,7 @@
 """A worker's cache of a run's transcript: read by query, extended by the worker's own calls, verified by the digest."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -107,9 +108,10 @@ class FakeWorker:
         self.workflow = workflow
         self.transcripts = TranscriptCache(NoRecord())
 
-    async def read(self, ref: TranscriptRef | None = None) -> list[bytes]:
-        """Return the messages that `call_llm` would send."""
+    async def read(self, ref: TranscriptRef | None = None, *, thread: str = "test") -> list[bytes]:
+        """Return the messages that `call_llm` would send, called by the run of that thread."""
         environment = self._environment()
+        environment.info = replace(environment.info, workflow_id=thread)
         request = LLMRequest(transcript=ref or self.workflow.transcript.ref(SPEC.hash))
         _, messages = await environment.run(self.transcripts.read, request, route_of)
         return messages
@@ -207,6 +209,11 @@ async def test_a_full_cache_drops_the_least_recently_used_run(workflow: FakeWork
     await worker.read()
     await worker.read()
     assert workflow.queries.count("session") == 1, "the run in use stays, however large"
+    await worker.read(thread="other")
+    await worker.read(thread="other")
+    assert workflow.queries.count("session") == 2
+    await worker.read()
+    assert workflow.queries.count("session") == 3
 
 
 async def test_every_worker_encodes_a_reply_alike(workflow: FakeWorkflow) -> None:

@@ -21,6 +21,7 @@ from holdfast.core.run.contracts.tool_calls import ToolRequest
 from holdfast.core.run.inputs.messages import verify_sender
 from holdfast.core.run.rules.authority import STATEMENTS
 from holdfast.core.run.rules.remembered_approvals import rule_for
+from holdfast.core.run.state import authority
 from tests.support.examples import examples
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 from tests.unit.core.run.test_authority import awaiting_approval, call_starts, clerk, last_decision, pays
@@ -251,6 +252,20 @@ def test_a_remembered_rule_ends_with_its_key() -> None:
         thread.load()
         thread.reply(pays(cents=5))
         assert thread.running_calls == at_tools
+
+
+def test_the_oldest_remembered_rule_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread has at most `RULES` of them at the same time; the call of one that made room requires approval again."""
+    monkeypatch.setattr(authority, "RULES", 2)
+    thread = loaded_thread(clerk(Policy(rules=(ask("pay"),), approvers=PEOPLE)))
+    asked = []
+    for number, cents in enumerate((1, 2, 3, 2, 3, 1), 1):
+        thread.reply(pays(cents=cents))
+        for request in thread.state.authority.requests:
+            asked.append(cents)
+            thread.decide(request.id, by="ann", remember=True)
+        thread.finish(number)
+    assert asked == [1, 2, 3, 1]
 
 
 def test_a_remembered_rule_satisfies_no_policy_that_does_not_judge_the_run() -> None:

@@ -271,3 +271,4 @@ def test_a_reset_may_be_a_moment_in_milliseconds() -> None:
     delay = retry_after({"x-ratelimit-remaining": "0", "x-ratelimit-reset": f"{moment}"})
     assert delay is not None
     assert timedelta(seconds=30) < delay <= timedelta(seconds=60)
+    assert retry_after({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1000000000"}) is None, "that was in 2001"

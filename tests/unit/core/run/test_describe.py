@@ -83,13 +83,15 @@ def test_the_words_of_a_call_never_change(arguments: str, words: str) -> None:
 
 
 def test_more_requests_than_fit_are_counted() -> None:
-    """Ten requests are shown in full; for the others, the page names a command."""
-    run = loaded_thread()
-    run.reply(calls(*["pay"] * 12))
-    details = current_details(run.state)
-    assert "### Request 10" in details
-    assert "### Request 11" not in details
-    assert "2 more requests: `holdfast pending t`" in details
+    """Ten requests are shown in full; for the others, if there are any, the page names a command."""
+    for number, rest in ((10, ""), (12, "2 more requests: `holdfast pending t`")):
+        run = loaded_thread()
+        run.reply(calls(*["pay"] * number))
+        details = current_details(run.state)
+        assert "### Request 10" in details
+        assert "### Request 11" not in details
+        assert rest in details
+        assert ("more requests" in details) == bool(rest)
 
 
 def test_a_request_names_the_approvers_and_the_expiry() -> None:

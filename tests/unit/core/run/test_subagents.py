@@ -239,6 +239,22 @@ def test_a_flood_of_hints_about_an_open_sub_agent_causes_few_polls() -> None:
     assert len(thread.log) == before
 
 
+def test_the_polls_of_a_long_sub_agent_become_rarer() -> None:
+    """The first two come after 20 s each. Then each pause is twice the one before, up to 5 minutes."""
+    thread = parent()
+    thread.reply(helpers(1))
+    start(thread)
+    pauses: list[int] = []
+    last = thread.at
+    while len(pauses) < 6:
+        thread.wake()
+        for look in thread.waiting(CheckSubagentsRequest):
+            pauses.append(round((thread.at - last).total_seconds()))
+            last = thread.at
+            thread.end(look, SubagentReports())
+    assert pauses == [20, 20, 40, 80, 160, 300]
+
+
 @pytest.mark.parametrize("background", [False, True])
 def test_a_sub_agents_constraint_has_its_trust_level(background: bool) -> None:
     """The LLM reads a constraint's reason when a call is rejected: it taints the run even if the answer of a background

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.agents.agent import Limits
 from holdfast.core.run.rules.backoff import Pace
 from holdfast.devstack.temporal_server import DYNAMIC_CONFIG
 from tests.docs.pages import DOCS, PAGES, ROOT
@@ -54,17 +55,18 @@ def limits_of(file: str) -> Iterator[float]:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    """Each number of the page of limits is a constant of a module that its row names."""
+    """Each number of the page of limits is a constant of a module, or the default of a field, that its row names."""
     wrong, checked = [], 0
     for what, numbers, where in ROW.findall((DOCS / "reference/limits.md").read_text(encoding="utf-8")):
         known = {limit for file in MODULE.findall(where) for limit in limits_of(file)}
         known |= {float(DYNAMIC_CONFIG[setting]) for setting in re.findall(r"`(history\.\w+)`", where)}
+        known |= {float(getattr(Limits(), name)) for name in re.findall(r"`(?:Limits\.)?([a-z_]+)`", where)}
         if known:
             given = [float(n.replace(",", "")) * UNITS[unit] for n, unit in NUMBER.findall(numbers)]
             wrong += [(what, number) for number in given if number not in known]
             checked += len(given)
     assert wrong == []
-    assert checked > 80
+    assert checked > 100
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda page: str(page.relative_to(ROOT)))

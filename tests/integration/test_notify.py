@@ -4,13 +4,16 @@ import asyncio
 import hashlib
 import hmac
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from holdfast import Agent, Catalog, tool
-from holdfast.activities.notify import Notifier
+from holdfast.activities.notify import Notifier, open_notifier
 from holdfast.activities.notify_formats import Links
+from holdfast.config.settings import Settings
 from holdfast.config.webhooks import Receiver as To
 from holdfast.core.loop.state import LoopLimits
 from holdfast.testing import call, say, steps
@@ -32,11 +35,17 @@ def pay(amount: int, note: str) -> str:
 CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", tools=[pay])])
 
 
-async def test_a_receiver_that_fails_at_first_gets_each_notice_once(rig: StartRig) -> None:
+async def test_a_receiver_that_fails_at_first_gets_each_notice_once(rig: StartRig, tmp_path: Path) -> None:
     """Delivery is retried until it succeeds; every attempt has the same key and a valid signature."""
     receiver = Receiver(answers=[503, 500])
     async with served(receiver) as url:
-        notifier = Notifier([To(url=f"{url}/hook")], secret=SECRET, links=LINKS)
+        settings = Settings(
+            home=tmp_path,
+            webhooks=SecretStr(f"{url}/hook"),
+            webhook_secret=SecretStr(SECRET),
+            gateway_url=LINKS.gateway,
+        )
+        notifier = open_notifier(settings, ui=LINKS.ui)
         async with notifier, rig(CATALOG, PAYS, notifier=notifier) as worker:
             run = await worker.start(thread="ä/1")
             (request,) = (await status_of(run, "waiting_approval"))["pending"]

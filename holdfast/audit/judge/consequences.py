@@ -150,10 +150,8 @@ def possible_batches(
             yield [event]  # it had no effect, and its body was not kept
         case ev.CompactionRequested(summary=""):
             yield sent("compact", {"by": event.by, "reason": event.reason})
-        case ev.UserMessageReceived(task=True):
-            return  # only with the start that has it
-        case ev.TaskRefined(call=int()):
-            return  # only with the start of the call that made it
+        case ev.UserMessageReceived(task=True) | ev.TaskRefined(call=int()):
+            return  # only with the start of the run, or of the call that made it
         case ev.Stated():
             yield sent(TAKES[event.STATEMENT], event.said.model_dump())
         case ev.PolicyChanged():

@@ -28,12 +28,22 @@ from holdfast.version import __version__ as __version__  # noqa: E402
 
 @cache
 def _modules() -> dict[str, str]:
-    """Return the module of each public name, read from the stub, so that no name stands in two lists."""
+    """Return the module of each public name, read from the stub, so that no name stands in two lists.
+
+    The package of which the stub exports all names lists them in its `__all__`, which is read unimported, too.
+    """
     import re
     from pkgutil import get_data
 
     stub = (get_data(__name__, "__init__.pyi") or b"").decode()
-    return {name: module for module, name in re.findall(r"^from (\S+) import ([A-Za-z]\w+) as \2$", stub, re.MULTILINE)}
+    names = {
+        name: module for module, name in re.findall(r"^from (\S+) import ([A-Za-z]\w+) as \2$", stub, re.MULTILINE)
+    }
+    for package in re.findall(r"^from (\S+) import \*", stub, re.MULTILINE):
+        folder = package.partition(".")[2].replace(".", "/")
+        listed = (get_data(__name__, f"{folder}/__init__.py") or b"").decode().partition("__all__ = [")[2]
+        names |= dict.fromkeys(re.findall(r'"(\w+)"', listed.partition("]")[0]), package)
+    return names
 
 
 @cache

@@ -15,6 +15,7 @@ from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.base.models import argument_of
 from holdfast.core.run.contracts.runs import Page, View, Views
 from holdfast.core.run.inputs.interventions import (
+    INTERVENTIONS,
     SIGNALS,
     UPDATES,
     in_level,
@@ -32,37 +33,13 @@ from holdfast.workflows.replay_safe_inbox import Input
 _METADATA = "__temporal_workflow_metadata"
 """The SDK's query that the Web UI sends."""
 
-DESCRIPTIONS = {
-    "approve": "Let a call run. The run's current details have the JSON.",
-    "deny": "Refuse a call; the agent reads the reason. The run's current details have the JSON.",
-    "respond": "Answer the agent in a call's place. The run's current details have the JSON.",
-    "reconcile": "Say what became of a call with an unknown outcome. The run's current details have the JSON.",
-    "decide": "Decide a request: approve, deny, respond, happened, absent, undo or abandon.",
-    "delegate_authority": 'Lend your approval authority: {"by", "to", "seconds"}.',
-    "revoke": 'Revoke a remembered rule or a delegation: {"by", "remembered"} or {"by", "delegated_to"}.',
-    "retry": 'Continue a blocked run, once its cause is fixed: {"by"}.',
-    "say": 'Send the agent a message: {"message", "by"}.',
-    "revoke_key": 'Revoke the key of an approver: {"by", "key", "reason"}.',
-    "lift": 'Remove a constraint: {"by", "constraint", "reason"}.',
-    "pause": 'Pause the run: {"by", "reason"}.',
-    "resume": 'Resume a paused run: {"by"}.',
-    "move": "Move the run to another place. The command `holdfast move` sends this.",
-    "compact": 'Compact the context: {"by"}, and {"summary"} for a summary of your own.',
-    "refine": 'Refine the task: {"kind": "narrow", "rescope" or "correct", "text", "by"}.',
-    "reclassify": 'Reclassify the run: {"by", "reason"}, and {"agent"}, {"trust"} or {"budget"}.',
-    "adopt_policy": 'Have the run adopt the policy of a worker: {"policy", "by", "reason"}.',
-    "extend": 'Extend the budget: {"by"}, and {"usd"}, {"tokens"} or another limit with what is added.',
-    "wake": 'Wake a dormant run: {"by", "reason"}; or send it an event: {"event", "id", "data", "by"}.',
-}
-"""The name of a signal or an update → its description, which the Web UI shows."""
-
-_SHARED = tuple(name for name, level in SIGNALS.items() if level > 0 and name != "subagent_ended")
-"""The signals for people that have no handler of their own."""
+_SHARED = {name: INTERVENTIONS[name].description for name, level in SIGNALS.items() if level > 0}
+"""The signals that have no handler of their own, with the descriptions of those that people send."""
 
 
 def shared_signals(state: RunState) -> dict[str, str]:
     """Return the signals without a handler of their own that a run has, each with its description."""
-    return {name: DESCRIPTIONS[name] for name in _SHARED if in_level(SIGNALS, name, state)}
+    return {name: text for name, text in _SHARED.items() if text and in_level(SIGNALS, name, state)}
 
 
 class RunInterface:
@@ -193,7 +170,7 @@ class RunInterface:
 def _signal(name: str) -> Callable[..., None]:
     """Return the handler of the signal of that name."""
 
-    @workflow.signal(name=name, description=DESCRIPTIONS.get(name))
+    @workflow.signal(name=name, description=INTERVENTIONS[name].description)
     def handle(self: RunInterface, payload: Any = None, *more: Any) -> None:
         self._signal(name, payload, *more)
 
@@ -203,7 +180,7 @@ def _signal(name: str) -> Callable[..., None]:
 def _update(name: str) -> Callable[..., Any]:
     """Return the handler of the update of that name, with its validator."""
 
-    @workflow.update(name=name, description=DESCRIPTIONS.get(name))
+    @workflow.update(name=name, description=INTERVENTIONS[name].description)
     async def answer(self: RunInterface, payload: Any = None, *more: Any) -> View:
         return await self._answer(name, payload, *more)
 

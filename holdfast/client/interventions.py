@@ -16,7 +16,7 @@ from holdfast.client.sending import SENT, UpdateResult, ended_status, send_signa
 from holdfast.client.threads import JSON, Threads
 from holdfast.config.programs import CLI, WORKER
 from holdfast.core.authority.interventions import Steering, read_compaction
-from holdfast.core.authority.statements import REASON_CHARS
+from holdfast.core.authority.statements import REASON_CHARS, Once
 from holdfast.core.run.inputs.interventions import INTERVENTIONS, SIGNALS, UPDATES
 from holdfast.core.run.state.features import FEEDBACK, OWN_SUMMARIES
 from holdfast.encryption.signing_keys import signed, signed_once
@@ -191,7 +191,7 @@ def _counts_once(name: str, payload: JSON) -> bool:
     """
     statement = INTERVENTIONS[name].statement
     plain = name == "compact" and "summary" not in payload
-    return statement is not None and "id" in statement.model_fields and not plain
+    return statement is not None and issubclass(statement, Once) and not plain
 
 
 def _completed(name: str, payload: JSON) -> JSON:

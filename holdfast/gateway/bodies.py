@@ -26,7 +26,6 @@ from holdfast.core.llm.conversation import MAX_MESSAGES, read_conversation
 from holdfast.core.llm.messages import MAX_TEXT_BYTES
 from holdfast.core.nodes import Nodes
 from holdfast.core.run.inputs.pause import LONGEST_PAUSE
-from holdfast.core.tools.triggers import EVENT_NAME
 from holdfast.core.tools.typed_context import context_excess
 from holdfast.errors import TaskInvalid
 from holdfast.gateway.http.problems import HTTPProblem, validation_text
@@ -145,19 +144,19 @@ class RefinementBody(Body):
     _text_is_not_blank = field_validator("text")(not_blank)
 
 
-def _whole(value: object) -> object:
+def whole(value: object) -> object:
     """Convert 3.0 to 3: JSON has only one type of number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Steps = Annotated[int, Field(ge=1, le=10**6), BeforeValidator(_whole)]
-Tokens = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_whole)]
+Steps = Annotated[int, Field(ge=1, le=10**6), BeforeValidator(whole)]
+Tokens = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(whole)]
 _BELOW_ONE = "|".join(f"0{{{zeros}}}[1-9][0-9]{{0,{8 - zeros}}}" for zeros in range(9))
 """The decimal places of an amount below one dollar: at most nine, and not all zero."""
 Usd = Annotated[
     str, Field(pattern=rf"^(?:[1-9][0-9]{{0,5}}(?:\.[0-9]{{1,9}})?|1000000(?:\.0{{1,9}})?|0\.(?:{_BELOW_ONE}))$")
 ]
-Seconds = Annotated[int, Field(ge=1, le=316_224_000), BeforeValidator(_whole)]
+Seconds = Annotated[int, Field(ge=1, le=316_224_000), BeforeValidator(whole)]
 
 _AT_LEAST_ONE: list[Any] = [
     {"required": [name], "properties": {name: {"type": kind}}}
@@ -201,47 +200,6 @@ class ExtensionBody(BudgetBody):
     """The reason, for the log."""
     id: str = Field(default="", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._:-]*$", examples=["more-1"])
     """The caller's id for it: an extension that is sent again with the same id counts once."""
-
-
-class ReclassificationBody(Body):
-    """A change of a run's agent, trust level or budget, in the name of the owner of the token or key."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "anyOf": [{"required": [name]} for name in ("agent", "trust", "budget")],
-            "examples": [{"agent": "auditor", "trust": "web", "reason": "needs an auditor"}],
-        }
-    )
-
-    agent: str | None = Field(default=None, pattern=AGENT_NAME, examples=["auditor"])
-    """The agent that continues the run from the end of the step on."""
-    trust: Literal["agent", "tool", "web"] | None = None
-    """The lower trust level."""
-    budget: BudgetBody | None = None
-    """The lower limits."""
-    reason: str = Field(default="", max_length=2_000)
-    """The reason, which the LLM reads."""
-    id: str = Field(default="", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._:-]*$", examples=["audit-1"])
-    """The caller's id for it: a reclassification that is sent again with the same id counts once."""
-
-    @model_validator(mode="after")
-    def _changes_something(self) -> Self:
-        if not (self.agent or self.trust or self.budget):
-            raise ValueError("give at least one of agent, trust and budget")
-        return self
-
-
-class AdoptionBody(Body):
-    """The adoption of another policy by an open run, in the name of the owner of the token or key."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"policy": "0" * 64, "reason": "deploys on Sundays"}]})
-
-    policy: str = Field(pattern=r"^[0-9a-f]{64}$", examples=["0" * 64])
-    """The digest of the policy, as `policy check` prints it. The policy itself comes from a worker."""
-    reason: str = Field(default="", max_length=2_000)
-    """The reason, for the log."""
-    id: str = Field(default="", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._:-]*$", examples=["night-1"])
-    """The caller's id for it, if it is signed: a statement that is sent again with the same id counts once."""
 
 
 ContextBody = Annotated[dict[str, Any] | None, AfterValidator(_fits)]
@@ -295,7 +253,7 @@ class StartBody(Body):
     _task_is_not_blank = field_validator("task")(not_blank)
 
 
-def _until(payload: dict[str, Any]) -> dict[str, Any]:
+def until_of(payload: dict[str, Any]) -> dict[str, Any]:
     """Replace a duration in seconds by a time: a signed duration could be replayed."""
     seconds = payload.pop("seconds", None)
     return payload | ({"until": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()} if seconds else {})
@@ -318,24 +276,7 @@ class PauseBody(ReasonBody):
     """The duration; null to pause until somebody resumes the run."""
 
     def payload(self) -> dict[str, Any]:
-        return _until(super().payload())
-
-
-class WakeBody(ReasonBody):
-    """An event for a run, or the reason to wake it now."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"event": "deploy.finished", "id": "4711", "data": {"service": "web"}}]}
-    )
-
-    event: str = Field(default="", pattern=rf"^({EVENT_NAME})?$", examples=["deploy.finished"])
-    """The event's name; empty to end all waits of the agent now."""
-    id: str = Field(default="", pattern=r"^[!-~]{0,100}$", examples=["4711"])
-    """The sender's id for the event, which counts once; empty for a new one."""
-    data: dict[str, Any] = {}
-    """The event's data: at most 16,384 bytes of JSON. Only with `event`."""
-    call: Annotated[int, BeforeValidator(_whole)] | None = Field(default=None, ge=1, le=1_000_000_000)
-    """The number of the only call that it is for; null for all calls that wait."""
+        return until_of(super().payload())
 
 
 class EventBody(Body):
@@ -347,48 +288,12 @@ class EventBody(Body):
     """At most 16,384 bytes of JSON. Runs read it as an unproven claim."""
 
 
-class DelegationBody(ReasonBody):
-    """A delegation of the caller's approval authority within the thread."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [{"to": "bob", "seconds": 3_600}]})
-
-    to: str = Field(pattern=PERSON_NAME, examples=["bob"])
-    """Another approver."""
-    seconds: float = Field(ge=1, le=LONGEST_DELEGATION, examples=[3_600])
-    """The duration."""
-
-    def payload(self) -> dict[str, Any]:
-        return _until(super().payload())
-
-
-class RevocationBody(ReasonBody):
-    """A revocation of a remembered rule, or of a delegation: exactly one of them."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "oneOf": [{"required": ["remembered"]}, {"required": ["delegated_to"]}],
-            "examples": [{"remembered": "1"}],
-        }
-    )
-
-    remembered: str = Field(default="", pattern=r"^[0-9]{1,15}$", examples=["1"])
-    """The id of a remembered rule, as the thread's state lists it."""
-    delegated_to: str = Field(default="", pattern=PERSON_NAME, examples=["bob"])
-    """The approver to whom the caller's authority was delegated."""
-
-    @model_validator(mode="after")
-    def _has_one_target(self) -> Self:
-        if len({"remembered", "delegated_to"} & self.model_fields_set) != 1:
-            raise ValueError("give `remembered`, or `delegated_to`")
-        return self
-
-
 class LiftBody(ReasonBody):
     """A constraint to lift: the policy judges the calls that it refuses again."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"constraint": 3, "reason": "the invoice is unlocked"}]})
 
-    constraint: Annotated[int, BeforeValidator(_whole)] = Field(ge=0, le=1_000_000_000, examples=[3])
+    constraint: Annotated[int, BeforeValidator(whole)] = Field(ge=0, le=1_000_000_000, examples=[3])
     """Its number, as the thread's state lists it; 0 to let the effects of a fork run as the policy says."""
     say: str = Field(default="", max_length=MAX_TEXT_BYTES)
     """A message for the agent, which needs the scope `say`, too. A closed thread continues with it."""

@@ -189,12 +189,12 @@ def _linked(text: str) -> str:
 
 def _fields(kind: type[events.Event]) -> Iterator[tuple[str, str, str]]:
     """Return the fields that an event adds, with the source of their types and their docstrings."""
-    parts: list[type] = [kind, *(base for base in kind.__bases__ if base is not events.Event)]
-    for part in parts:
+    fields = kind.model_fields.keys() - {"type"}
+    for part in (each for each in kind.__mro__ if each not in events.Event.__mro__):
         body = ast.parse(inspect.getsource(part)).body[0]
         assert isinstance(body, ast.ClassDef)
         for node, after in zip(body.body, [*body.body[1:], None], strict=True):
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id != "type":
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id in fields:
                 says = ""
                 if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                     says = re.sub(r"\s+", " ", str(after.value.value)).strip().replace("|", "\\|")

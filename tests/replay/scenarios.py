@@ -42,10 +42,11 @@ from holdfast.core.log.fork_point import ForkPoint
 from holdfast.core.log.import_point import ImportPoint
 from holdfast.core.loop.state import LoopLimits
 from holdfast.core.nodes import Node
+from holdfast.core.run.inputs.interventions import UPDATES
 from holdfast.core.run.machine.rollover import SIGNAL_LIMIT
 from holdfast.core.run.rules.compaction import INSTRUCTION
 from holdfast.core.run.rules.refusals import RECORDED
-from holdfast.core.run.state.features import FOREIGN_WAITS, FORKS, MOVES, PLACES, RECLASSIFY, TYPED_CONTEXT, UNATTENDED
+from holdfast.core.run.state.features import FOREIGN_WAITS, FORKS, MOVES, PLACES, TYPED_CONTEXT, UNATTENDED
 from holdfast.core.tools.foreign_waits import Asks, QuestionPart, ServerQuestion
 from holdfast.testing import (
     Conversation,
@@ -759,7 +760,7 @@ SCENARIOS: dict[str, Scenario] = {
     "reclassified": (
         steps([say("hard"), say("harder"), call("final_result", result=[3])]),
         reclassified,
-        {"agent": "refiner", "idle_limit": 10.0, "features": RECLASSIFY},
+        {"agent": "refiner", "idle_limit": 10.0, "features": UPDATES["reclassify"]},
     ),
     "answered": (
         steps([call("order", tickets=2), say("done")]),

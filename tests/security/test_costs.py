@@ -30,6 +30,7 @@ from holdfast.core.temporal.converter import data_converter
 from holdfast.gateway.bodies import Body, read_body
 from holdfast.gateway.http.limits import BODY_BYTES
 from holdfast.gateway.http.problems import HTTPProblem
+from holdfast.gateway.routes import acting as acting  # it defines bodies
 from holdfast.gateway.routes import forks as forking  # noqa: F401  # it defines bodies
 from holdfast.gateway.routes import schedules as scheduling  # noqa: F401  # it defines bodies
 from holdfast.gateway.routes import starts as starting  # noqa: F401  # it defines bodies

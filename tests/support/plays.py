@@ -54,6 +54,19 @@ from holdfast.core.tools.spec import ToolSpec
 from tests.support.examples import examples
 from tests.support.runs import Thread, agent_spec, tool_spec
 
+ELSEWHERE = frozenset(
+    {
+        *("run_forked", "move_requested", "run_imported", "events_lost"),
+        *("key_revoked", "run_reclassified", "policy_change_requested", "policy_changed", "policy_change_failed"),
+        *("node_accepted", "node_awaited", "tool_call_rerouted", "tool_call_postponed"),
+        *("answer_requested", "context_updated"),
+    }
+)
+"""The events that no play has, each because other tests have it: `tests/security/test_forks.py`,
+`tests/integration/test_moves.py`, `tests/integration/test_restore_drill.py` · `test_steering.py`,
+`test_reclassifying.py`, `test_adopting_policies.py` · `test_places.py`, `test_later.py` · `test_foreign_waits.py`,
+`tests/security/test_typed_context.py`. Events of new interventions join them."""
+
 PLAYS = examples(30, 60)
 """The number of plays: few enough that all tests share them and each is played once."""
 SEEDS = st.integers(0, PLAYS - 1)

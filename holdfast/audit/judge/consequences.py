@@ -46,7 +46,7 @@ from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.inputs.adopt_policy import on_policy_loaded
 from holdfast.core.run.inputs.decisions import on_due
 from holdfast.core.run.inputs.import_run import on_import_loaded, refuse_import
-from holdfast.core.run.inputs.interventions import react
+from holdfast.core.run.inputs.interventions import TAKES, react
 from holdfast.core.run.inputs.move import on_moved
 from holdfast.core.run.inputs.resets import on_reset
 from holdfast.core.run.inputs.steering import sent_payload
@@ -142,37 +142,22 @@ def possible_batches(
             yield on_call(state, summary=isinstance(action, act.Compact))
         case ev.BudgetLow() | ev.BudgetSpent() if isinstance(action := next_action(state, at=at), act.ReportBudget):
             yield on_report(state, action)
-        case ev.BudgetExtended():
-            yield sent("extend", event.said.model_dump())
         case ev.MemoryRecalled() if before.last in ("agent_loaded", "run_reset"):
             yield [event]
         case ev.LLMReplied() if state.spec and not state.calls.open and not state.outcome:
             yield [event, *on_reply(state, as_reply(event, events), shown=event.transcript_length, at=at)[1:]]
-        case ev.DecisionReceived():
-            if event.outcome not in (*COUNTING, "judged_anew"):
-                yield [event]  # it had no effect, and its body was not kept
-            else:
-                yield sent("decide", event.said.model_dump())
-        case ev.AuthorityDelegated():
-            yield sent("delegate_authority", event.said.model_dump())
-        case ev.RuleRevoked() | ev.DelegationRevoked():
-            yield sent("revoke", event.said.model_dump())
-        case ev.KeyRevoked():
-            yield sent("revoke_key", event.said.model_dump())
-        case ev.ConstraintLifted():
-            yield sent("lift", event.said.model_dump())
-        case ev.UserMessageReceived(task=False):
-            yield sent("say", event.said.model_dump())
-        case ev.RunReclassified():
-            yield sent("reclassify", event.said.model_dump())
-        case ev.PolicyChangeRequested():
-            yield sent("adopt_policy", event.said.model_dump())
+        case ev.DecisionReceived() if event.outcome not in (*COUNTING, "judged_anew"):
+            yield [event]  # it had no effect, and its body was not kept
+        case ev.CompactionRequested(summary=""):
+            yield sent("compact", {"by": event.by, "reason": event.reason})
+        case ev.UserMessageReceived(task=True) | ev.TaskRefined(call=int()):
+            return  # only with the start of the run, or of the call that made it
+        case ev.Stated():
+            yield sent(TAKES[event.STATEMENT], event.said.model_dump())
         case ev.PolicyChanged():
             yield on_policy_loaded(state, event.policy, event.zones, at=at)
         case ev.PolicyChangeFailed() if state.policy_change == event.policy:
             yield [event]
-        case ev.TaskRefined(call=None):
-            yield sent("refine", event.said.model_dump())
         case ev.MessageTaken() if isinstance(next_action(state, at=at), act.TakeMessages):
             yield [ev.MessageTaken(message=waiting.message) for waiting in state.inbox.waiting]
         case ev.ApprovalRequested() if event.request.preview is not None:
@@ -199,9 +184,6 @@ def possible_batches(
             yield [event]
         case ev.RunUnblocked() if state.blocked:
             yield sent("retry", sent_payload(state, event))
-        case ev.CompactionRequested():
-            payload = event.said.model_dump() if event.summary else {"by": event.by, "reason": event.reason}
-            yield sent("compact", payload)
         case ev.WaitPolled():
             yield from _polls(before, event, events)
         case ev.SubagentStarted():
@@ -243,7 +225,6 @@ def possible_batches(
             | ev.LLMReplied()
             | ev.LearningRequested()
             | ev.LearningSkipped()
-            | ev.UserMessageReceived()
             | ev.MessageTaken()
             | ev.BaselineRecorded()
             | ev.StateVerified()
@@ -260,7 +241,6 @@ def possible_batches(
             | ev.PreviewRequested()
             | ev.ApprovalRequested()
             | ev.RuleRemembered()
-            | ev.TaskRefined()
             | ev.DormancyBegan()
         ):
             return  # only possible as a consequence of another event

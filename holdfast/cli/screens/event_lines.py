@@ -226,8 +226,6 @@ def _summary(event: JSON) -> str:
             return f"{attempts} may have cost {tokens}{each}, and gave no reply; the call is made again"
         case "context_exceeded":
             return brief(event["message"], 300)
-        case "compaction_requested":
-            return brief(f"by {principal_text(event)}" + (f": {event['reason']}" if event["reason"] else ""))
         case "context_compacted":
             kept = f", {count(event['kept'], 'message')} kept" if event["kept"] else ""
             whole = f", {count(len(event['originals']), 'message')} kept in full" if event["originals"] else ""
@@ -331,8 +329,6 @@ def _summary(event: JSON) -> str:
             why = event["reason"] and f": {event['reason']}"
             then = ", and the run continues" if event["resumes"] else ""
             return brief(f"by {principal_text(event)}, {amounts_text(event['more'])}{then}{why}", 300)
-        case "run_unblocked":
-            return brief(f"by {principal_text(event)}" + (f": {event['reason']}" if event["reason"] else ""))
         case "run_paused":
             until = f" until {clock(event['until'])}" if event["until"] else ""
             return brief(f"by {principal_text(event)}{until}" + (f": {event['reason']}" if event["reason"] else ""))
@@ -349,5 +345,6 @@ def _summary(event: JSON) -> str:
         case "run_finished":
             cause = f" ({event['cause']})" if event["cause"] else ""
             return f"{event['outcome']}{cause}: {brief(event['result'])}"
-        case _:
-            raise KeyError(event["type"])
+        case _:  # any other statement of a person
+            words = event.get("text") or event["reason"]
+            return brief(f"by {principal_text(event)}" + (f": {words}" if words else ""))

@@ -1,20 +1,23 @@
 """The statements with which people change a run, besides decisions and delegations: formats, limits and outcomes.
 
-Follow-up messages, refinements of the task, extensions of the budget, statements that steer a run, and revocations of
-keys.
+Follow-up messages, refinements of the task, extensions of the budget, reclassifications, adoptions of a policy,
+statements that steer a run, and revocations of keys.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, model_validator
 
 from holdfast.core.authority.policy import Key
-from holdfast.core.authority.statements import Reasoned, Signed, read_given
+from holdfast.core.authority.statements import Once, Reasoned, read_given
 from holdfast.core.base.canonical import parsed, unportable
 from holdfast.core.base.names import PersonName
 from holdfast.core.budget.budget import Amounts
 from holdfast.core.llm.blocks import Content, text_of
 from holdfast.core.llm.messages import size_of, too_long, unfit
+from holdfast.core.trust import Trust
+
+OnceT = TypeVar("OnceT", bound=Once)
 
 InterventionOutcome = Literal[
     "accepted",
@@ -69,7 +72,7 @@ LONGEST_MESSAGE = 7 * 86_400
 """Maximum number of seconds for which a signed message is valid."""
 
 
-class Message(Signed):
+class Message(Once):
     """A person's message; the JSON of the signal and the update `say`."""
 
     FORMAT: ClassVar[str] = "message/1"
@@ -118,7 +121,7 @@ REFINE_TOOL = "refine_task"
 """The tool with which an agent asks people to refine its task."""
 
 
-class Refinement(Signed):
+class Refinement(Once):
     """A person's refinement of a run's task; the JSON of the signal and the update `refine`."""
 
     FORMAT: ClassVar[str] = "refine/1"
@@ -157,7 +160,7 @@ LONGEST_SUMMARY = 16_000
 """Maximum size of a person's summary, in bytes of JSON."""
 
 
-class Compaction(Reasoned):
+class Compaction(Once, Reasoned):
     """A person's own summary of a run's context; the JSON of the signal and the update `compact` with `summary`."""
 
     FORMAT: ClassVar[str] = "compact/1"
@@ -208,10 +211,10 @@ def _text_fault(
 
 
 LONGEST_PAYLOAD = 20_000
-"""Maximum length of an extension, as JSON text."""
+"""Maximum length of a statement that `read_once` parses, as JSON text."""
 
 
-class Extension(Reasoned, Amounts):
+class Extension(Once, Reasoned, Amounts):
     """A person's extension of a run's budget; the JSON of the signal and the update `extend`."""
 
     FORMAT: ClassVar[str] = "extend/1"
@@ -223,20 +226,65 @@ class Extension(Reasoned, Amounts):
     """When a signed extension expires; required for one."""
 
 
-def read_extension(payload: Any) -> Extension | tuple[InterventionOutcome, str]:
-    """Parse a payload as an extension; if it is invalid, return the outcome and a sentence that explains it.
+class Reclassification(Once, Reasoned):
+    """A person's change of a run's class; the JSON of the signal and the update `reclassify`."""
+
+    FORMAT: ClassVar[str] = "reclassify/1"
+
+    agent: str = Field(default="", max_length=200)
+    """The agent of the catalog that continues the run; empty to keep the agent."""
+    trust: Trust | None = None
+    """The trust level from now on, lower than now; None to keep it."""
+    budget: Amounts | None = None
+    """The limits from now on, lower than now; None to keep them."""
+    by: Annotated[PersonName, Field(min_length=1)]
+    id: str = Field(default="", max_length=100)
+    """Required for a signed one, which counts once."""
+    until: AwareDatetime | None = None
+    """When a signed one expires; required for one."""
+
+    @model_validator(mode="after")
+    def _changes_something(self) -> Self:
+        if not (self.agent or self.trust or self.budget):
+            raise ValueError("give at least one of agent, trust and budget")
+        return self
+
+
+class PolicyAdoption(Once, Reasoned):
+    """A person's statement that a run adopts a policy; the JSON of the signal and the update `adopt_policy`.
+
+    It names the policy by its digest, and never contains it: the policy comes from a worker, whose operator has put it
+    into force there.
+    """
+
+    FORMAT: ClassVar[str] = "adopt_policy/1"
+
+    policy: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """The digest of the policy (`Policy.hash`)."""
+    by: Annotated[PersonName, Field(min_length=1)]
+    id: str = Field(default="", max_length=100)
+    """Required for a signed one, which counts once."""
+    until: AwareDatetime | None = None
+    """When a signed one expires; required for one."""
+
+
+def read_once(payload: Any, kind: type[OnceT], *, name: str, example: str) -> OnceT | tuple[InterventionOutcome, str]:
+    """Parse a payload as a statement that counts once; if it is invalid, return the outcome and an explanation.
 
     Args:
         payload: An object, or its JSON text.
+        kind: The type of the statement.
+        name: The statement's name, for the explanation.
+        example: An example as JSON, for the explanation.
     """
     if isinstance(payload, str):
         payload = parsed(payload) if len(payload) <= LONGEST_PAYLOAD else None
-    extension = read_given(payload, Extension, name="extension", example='{"usd": "1", "by": "alice"}')
-    if isinstance(extension, str):
-        return "malformed", extension
-    if why := unportable(extension.model_dump(mode="json")):
-        return "malformed", f"the extension holds {why}"
-    return extension
+    read = read_given(payload, kind, name=name, example=example)
+    if isinstance(read, str):
+        return "malformed", read
+    if why := unportable(read.model_dump(mode="json")):
+        return "malformed", f"the {name} holds {why}"
+    return read
 
 
 class Steering(Reasoned):

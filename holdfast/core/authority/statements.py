@@ -8,7 +8,8 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import to_json
@@ -71,6 +72,16 @@ class Reasoned(Signed):
     """A statement with an optional reason."""
 
     reason: _Text = ""
+
+
+class Once(Signed):
+    """A statement that counts once, by its id, and has an expiry time if it is signed. Each kind declares these fields
+    itself: the order of a kind's fields is that of the errors in a recorded explanation.
+    """
+
+    if TYPE_CHECKING:
+        id: str
+        until: datetime | None
 
 
 class Decision(Reasoned):

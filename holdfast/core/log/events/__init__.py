@@ -36,9 +36,12 @@ from holdfast.core.log.events.authority import (
     RuleRemembered,
     RuleRevoked,
 )
-from holdfast.core.log.events.base import Event, Proven
+from holdfast.core.log.events.base import Event as Event
+from holdfast.core.log.events.base import Proven as Proven
+from holdfast.core.log.events.base import Stated as Stated
 from holdfast.core.log.events.budget import BudgetExtended, BudgetLow, BudgetReserved, BudgetSpent
-from holdfast.core.log.events.dormancy import DormancyBegan, PollKind, WaitPolled, WakeReceived
+from holdfast.core.log.events.dormancy import DormancyBegan, WaitPolled, WakeReceived
+from holdfast.core.log.events.dormancy import PollKind as PollKind
 from holdfast.core.log.events.forks_and_moves import MoveRequested, RunForked, RunImported
 from holdfast.core.log.events.llm_calls import (
     CompactionRequested,
@@ -88,7 +91,6 @@ from holdfast.core.log.events.tool_calls import (
 )
 
 __all__ = [
-    "EVENTS",
     "AgentEvent",
     "AgentLoaded",
     "AnswerRequested",
@@ -111,7 +113,6 @@ __all__ = [
     "DecisionReceived",
     "DelegationRevoked",
     "DormancyBegan",
-    "Event",
     "EventsLost",
     "Finding",
     "KeyRevoked",
@@ -128,9 +129,7 @@ __all__ = [
     "PolicyChangeFailed",
     "PolicyChangeRequested",
     "PolicyChanged",
-    "PollKind",
     "PreviewRequested",
-    "Proven",
     "ReconcileRequested",
     "RefusalsCounted",
     "ReplyRejected",

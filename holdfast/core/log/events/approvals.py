@@ -6,7 +6,7 @@ from holdfast.core.authority.approvals import ApprovalRequest, DecisionOutcome
 from holdfast.core.authority.statements import Decision, DecisionKind
 from holdfast.core.authority.votes import Standing
 from holdfast.core.base.models import Frozen
-from holdfast.core.log.events.base import Event, Proven
+from holdfast.core.log.events.base import Event, Stated
 from holdfast.core.log.events.tool_calls import ToolStatus
 from holdfast.core.tools.failures import FailedAttempts, FailureKind
 from holdfast.core.trust import Trust
@@ -104,7 +104,7 @@ class ApprovalExpired(Event):
     decision: Literal["deny", "approve"]
 
 
-class DecisionReceived(Event, Proven):
+class DecisionReceived(Stated):
     """A person's decision arrived. Only the outcomes `accepted` and `waiting_for_quorum` change anything by themselves;
     `judged_anew` replaces this request with a new one. With any other outcome, only the body's digest and size are
     kept.
@@ -113,6 +113,8 @@ class DecisionReceived(Event, Proven):
     `tool_call_finished`; if `judged_anew`, `approval_requested`; otherwise no particular event.
     Correlate: `request` is the id of the request, as the person gave it.
     """
+
+    STATEMENT = Decision
 
     type: Literal["decision_received"] = "decision_received"
     request: str

@@ -5,7 +5,7 @@ from typing import Literal
 
 from holdfast.core.authority.interventions import KeyRevocation
 from holdfast.core.authority.statements import AuthorityDelegation, Revocation
-from holdfast.core.log.events.base import Event, Proven
+from holdfast.core.log.events.base import Event, Stated
 
 
 class RuleRemembered(Event):
@@ -26,11 +26,13 @@ class RuleRemembered(Event):
     """The people whose approvals created the rule."""
 
 
-class RuleRevoked(Event, Proven):
+class RuleRevoked(Stated):
     """A remembered rule was revoked: the policy alone judges such calls again.
 
     Followed by: no particular event. Correlate: `rule` is that of the `rule_remembered`.
     """
+
+    STATEMENT = Revocation
 
     type: Literal["rule_revoked"] = "rule_revoked"
     rule: str
@@ -43,12 +45,14 @@ class RuleRevoked(Event, Proven):
         return Revocation(by=self.by, reason=self.reason, remembered=self.rule, signature=self.signature)
 
 
-class AuthorityDelegated(Event, Proven):
+class AuthorityDelegated(Stated):
     """An approver delegated their approval authority to another, within this thread.
 
     Followed by: no particular event. Correlate: `by` and `to` are those of a later `delegation_revoked`; a
     `decision_received` that uses the delegation has its `by` in `right`.
     """
+
+    STATEMENT = AuthorityDelegation
 
     type: Literal["authority_delegated"] = "authority_delegated"
     by: str
@@ -64,7 +68,7 @@ class AuthorityDelegated(Event, Proven):
         )
 
 
-class KeyRevoked(Event, Proven):
+class KeyRevoked(Stated):
     """A key was revoked: the votes, remembered rules and delegations that it signed are void. Recorded from feature
     level 1 on.
 
@@ -72,23 +76,22 @@ class KeyRevoked(Event, Proven):
     Correlate: `revoked` is the `key` of the events that it had signed.
     """
 
+    STATEMENT = KeyRevocation
+
     type: Literal["key_revoked"] = "key_revoked"
     revoked: str
     """The revoked public key; `key` is the one that signed this."""
     by: str
     reason: str = ""
 
-    @property
-    def said(self) -> KeyRevocation:
-        """The revocation as it was sent, which the signature covers."""
-        return KeyRevocation(by=self.by, reason=self.reason, revoked=self.revoked, signature=self.signature)
 
-
-class DelegationRevoked(Event, Proven):
+class DelegationRevoked(Stated):
     """A delegation of approval authority was revoked, together with the votes on open requests that used it.
 
     Followed by: no particular event. Correlate: `by` and `to` are those of the `authority_delegated`.
     """
+
+    STATEMENT = Revocation
 
     type: Literal["delegation_revoked"] = "delegation_revoked"
     by: str

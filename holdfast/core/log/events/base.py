@@ -1,8 +1,9 @@
 """The fields of every event, and the proof of the sender of an event's input."""
 
 from datetime import UTC, datetime
+from typing import ClassVar
 
-from holdfast.core.authority.statements import Proof
+from holdfast.core.authority.statements import Proof, Signed
 from holdfast.core.base.models import Frozen
 
 
@@ -25,3 +26,16 @@ class Proven(Frozen):
     key: str = ""
     """The public key that verified the signature."""
     signature: str = ""
+
+
+class Stated(Event, Proven):
+    """An event that records a person's statement. An audit sends the statement again, and expects the event."""
+
+    STATEMENT: ClassVar[type[Signed]]
+    """The statement, whose fields the event has under the same names, if `said` does not say otherwise."""
+
+    @property
+    def said(self) -> Signed:
+        """The statement as it was sent, which the signature covers."""
+        own = type(self).model_fields
+        return self.STATEMENT(**{name: getattr(self, name) for name in self.STATEMENT.model_fields if name in own})

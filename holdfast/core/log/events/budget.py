@@ -5,7 +5,7 @@ from typing import Literal
 
 from holdfast.core.authority.interventions import Extension
 from holdfast.core.budget.budget import Amounts, LimitName
-from holdfast.core.log.events.base import Event, Proven
+from holdfast.core.log.events.base import Event, Stated
 
 
 class BudgetReserved(Event):
@@ -63,13 +63,15 @@ class BudgetSpent(Event):
     """The message that the LLM reads in that case."""
 
 
-class BudgetExtended(Event, Proven):
+class BudgetExtended(Stated):
     """A person extended the budget. If every limit has room again, a run that was blocked because its budget was spent
     is unblocked.
 
     Followed by: the event that the spent budget delayed.
     Correlate: `id` distinguishes repeated extensions.
     """
+
+    STATEMENT = Extension
 
     type: Literal["budget_extended"] = "budget_extended"
     by: str

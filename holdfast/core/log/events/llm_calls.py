@@ -8,7 +8,7 @@ from pydantic import Field
 from holdfast.core.authority.interventions import Compaction
 from holdfast.core.llm.messages import AssistantMessage, Usage
 from holdfast.core.llm.outages import Outage, PassedOver
-from holdfast.core.log.events.base import Event, Proven
+from holdfast.core.log.events.base import Event, Stated
 
 
 class LLMReplied(Event):
@@ -115,12 +115,14 @@ class ContextExceeded(Event):
     """With a budget: the earlier failed attempts, as reported by the process that failed the call."""
 
 
-class CompactionRequested(Event, Proven):
+class CompactionRequested(Stated):
     """A person requested context compaction. Recorded from feature level 1 on.
 
     Followed by: `context_compacted`, immediately while the run waits for a message, otherwise at the end of the step.
     The request lapses if the run is blocked or the provider rejects the LLM request as too long.
     """
+
+    STATEMENT = Compaction
 
     type: Literal["compaction_requested"] = "compaction_requested"
     by: str
@@ -130,18 +132,6 @@ class CompactionRequested(Event, Proven):
     id: str = ""
     until: datetime | None = None
     """When the signed request expires."""
-
-    @property
-    def said(self) -> Compaction:
-        """The request with a summary as it was sent, which the signature covers."""
-        return Compaction(
-            by=self.by,
-            reason=self.reason,
-            summary=self.summary,
-            id=self.id,
-            until=self.until,
-            signature=self.signature,
-        )
 
 
 class ContextCompacted(Event):

@@ -3,21 +3,22 @@
 from datetime import datetime
 from typing import Literal
 
-from holdfast.core.authority.interventions import Message, Refinement, RefinementKind, WhenBusy
-from holdfast.core.authority.reclassification import Reclassification
+from holdfast.core.authority.interventions import Message, Reclassification, Refinement, RefinementKind, WhenBusy
 from holdfast.core.budget.budget import Amounts
 from holdfast.core.llm.blocks import Content
-from holdfast.core.log.events.base import Event, Proven
+from holdfast.core.log.events.base import Event, Stated
 from holdfast.core.trust import Trust
 
 
-class UserMessageReceived(Event, Proven):
+class UserMessageReceived(Stated):
     """A person sent a message. The first one is the task; a later one waits until the LLM is shown it.
 
     Followed by: `message_taken`, at the end of the step; after the task, `agent_loaded`.
     Correlate: its `position` is the `message` of the `message_taken`; `id` is the sender's, with which it counts
     once: signed messages have one, and from feature level 2 on others may.
     """
+
+    STATEMENT = Message
 
     type: Literal["user_message_received"] = "user_message_received"
     content: Content
@@ -41,7 +42,7 @@ class UserMessageReceived(Event, Proven):
         )
 
 
-class TaskRefined(Event, Proven):
+class TaskRefined(Stated):
     """The task was narrowed, replaced or corrected: by a person, or by a call of the agent that people approved.
     Recorded from feature level 1 on.
 
@@ -50,6 +51,8 @@ class TaskRefined(Event, Proven):
     Correlate: its `position` is the `message` of the `message_taken`; `id` distinguishes repeated refinements; `call`
     is the number of the agent's call.
     """
+
+    STATEMENT = Refinement
 
     type: Literal["task_refined"] = "task_refined"
     refinement: int
@@ -64,27 +67,16 @@ class TaskRefined(Event, Proven):
     call: int | None = None
     """The number of the approved call that made it; None if a person made it."""
 
-    @property
-    def said(self) -> Refinement:
-        """The statement as it was sent, which the signature covers."""
-        return Refinement(
-            kind=self.kind,
-            text=self.text,
-            by=self.by,
-            when_busy=self.when_busy,
-            id=self.id,
-            until=self.until,
-            signature=self.signature,
-        )
 
-
-class RunReclassified(Event, Proven):
+class RunReclassified(Stated):
     """A person changed the run's agent, or lowered its trust level or its budget. Recorded from feature level 2 on.
 
     Followed by: `message_taken`, at the end of the step: the LLM is shown `notice` like a message. With another agent,
     `agent_loaded` before that.
     Correlate: its `position` is the `message` of the `message_taken`.
     """
+
+    STATEMENT = Reclassification
 
     type: Literal["run_reclassified"] = "run_reclassified"
     agent: str = ""
@@ -99,20 +91,6 @@ class RunReclassified(Event, Proven):
     until: datetime | None = None
     notice: str
     """The message that the LLM reads."""
-
-    @property
-    def said(self) -> Reclassification:
-        """The statement as it was sent, which the signature covers."""
-        return Reclassification(
-            agent=self.agent,
-            trust=self.trust,
-            budget=self.budget,
-            by=self.by,
-            reason=self.reason,
-            id=self.id,
-            until=self.until,
-            signature=self.signature,
-        )
 
 
 class MessageTaken(Event):

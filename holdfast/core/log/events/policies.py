@@ -4,17 +4,19 @@ from datetime import datetime
 from typing import Literal
 
 from holdfast.core.authority.hours import ZoneOffsets
+from holdfast.core.authority.interventions import PolicyAdoption
 from holdfast.core.authority.policy import Policy
-from holdfast.core.authority.policy_adoption import PolicyAdoption
-from holdfast.core.log.events.base import Event, Proven
+from holdfast.core.log.events.base import Event, Stated
 
 
-class PolicyChangeRequested(Event, Proven):
+class PolicyChangeRequested(Stated):
     """A person had the run adopt another policy, which a worker has to have. Recorded from feature level 2 on.
 
     Followed by: `policy_changed` or `policy_change_failed`, as soon as no tool runs, and no outcome of a call is open.
     Correlate: `policy` is the digest of the policy in the `policy_changed`.
     """
+
+    STATEMENT = PolicyAdoption
 
     type: Literal["policy_change_requested"] = "policy_change_requested"
     policy: str
@@ -23,18 +25,6 @@ class PolicyChangeRequested(Event, Proven):
     reason: str = ""
     id: str = ""
     until: datetime | None = None
-
-    @property
-    def said(self) -> PolicyAdoption:
-        """The statement as it was sent, which the signature covers."""
-        return PolicyAdoption(
-            policy=self.policy,
-            by=self.by,
-            reason=self.reason,
-            id=self.id,
-            until=self.until,
-            signature=self.signature,
-        )
 
 
 class PolicyChanged(Event):

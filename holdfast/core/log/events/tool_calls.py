@@ -7,7 +7,7 @@ from holdfast.core.authority.policy import Requirement, Terms, VerdictKind
 from holdfast.core.authority.statements import Lift
 from holdfast.core.base.models import Frozen
 from holdfast.core.llm.blocks import Content, ToolCall, text_of
-from holdfast.core.log.events.base import Event, Proven
+from holdfast.core.log.events.base import Event, Stated
 from holdfast.core.tools.cannot import Scope
 from holdfast.core.tools.failures import FailedAttempts, FailureKind
 from holdfast.core.trust import Trust
@@ -172,20 +172,17 @@ class ContextUpdated(Event):
     """The new values of some fields. The tool declares that it may change them (`ToolSpec.writes`)."""
 
 
-class ConstraintLifted(Event, Proven):
+class ConstraintLifted(Stated):
     """A person removed a constraint: the calls that it rejected are judged like any others again. Recorded from feature
     level 1 on.
 
     Followed by: no particular event. Correlate: `constraint` is the `number` of the `tool_call_finished` that made it.
     """
 
+    STATEMENT = Lift
+
     type: Literal["constraint_lifted"] = "constraint_lifted"
     constraint: int
     """The constraint's number, which is that of the call that created it."""
     by: str
     reason: str = ""
-
-    @property
-    def said(self) -> Lift:
-        """The statement as it was sent, which the signature covers."""
-        return Lift(by=self.by, reason=self.reason, constraint=self.constraint, signature=self.signature)

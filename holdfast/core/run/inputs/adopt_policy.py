@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.core.authority.hours import ZoneOffsets
+from holdfast.core.authority.interventions import PolicyAdoption
 from holdfast.core.authority.policy import Policy
-from holdfast.core.authority.policy_adoption import PolicyAdoption
 from holdfast.core.base.text import one_line
 from holdfast.core.log import events as ev
 from holdfast.core.run.fold.evolve import evolve

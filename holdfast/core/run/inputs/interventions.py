@@ -11,7 +11,7 @@ here, then its route in `holdfast.gateway.routes.acting`, its client method and 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -26,15 +26,15 @@ from holdfast.core.authority.interventions import (
     Message,
     Move,
     Pause,
+    PolicyAdoption,
+    Reclassification,
     Refinement,
     Resume,
     Retry,
-    read_extension,
     read_message,
+    read_once,
     read_refinement,
 )
-from holdfast.core.authority.policy_adoption import PolicyAdoption, read_adoption
-from holdfast.core.authority.reclassification import Reclassification, read_reclassification
 from holdfast.core.authority.statements import (
     AuthorityDelegation,
     Decision,
@@ -63,14 +63,11 @@ from holdfast.core.run.rules.constraints import on_lift
 from holdfast.core.run.rules.refusals import EXPLANATION_BYTES, bound_refusals, is_refused, shorten
 from holdfast.core.run.state.features import (
     BUDGETS,
-    COMPACT_ON_REQUEST,
     CONSTRAINTS,
     DORMANCY,
     KEYS_REVOKED,
     MOVES,
-    PAUSE_BY_PERSON,
     POLICY_CHANGES,
-    RECLASSIFY,
     REFINE_TASK,
     SIGNED_STEERING,
     SUBAGENTS,
@@ -90,10 +87,13 @@ class React(Protocol[InputT_contra]):
     def __call__(self, state: RunState, intervention: InputT_contra, /, *, at: datetime) -> Reaction | Rejection: ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Intervention(Generic[InputT]):
     """A row of the table."""
 
+    description: str | None = None
+    """What it does, and its payload, for the Web UI; None for one that only sub-agents send."""
+    _: KW_ONLY
     react: React[InputT]
     """Returns the run's reaction to the value that `read` returns."""
     read: Callable[[Any], InputT | tuple[Any, str] | str] | None = None
@@ -110,14 +110,18 @@ class Intervention(Generic[InputT]):
     """The first feature level with the update of this name; None for no update."""
 
 
-def _decision(kind: DecisionKind | None = None) -> Intervention[Decision]:
+def _decision(description: str, kind: DecisionKind | None = None) -> Intervention[Decision]:
     """Return the row of a signal with a decision of this kind; with None, its payload names the kind."""
-    return Intervention(react=_on_decision, read=partial(read_decision, decision=kind), statement=Decision, signal=0)
+    read = partial(read_decision, decision=kind)
+    return Intervention(description, react=_on_decision, read=read, statement=Decision, signal=0)
 
 
-def _statement(kind: type[StatementT], react: React[StatementT], *, since: int) -> Intervention[StatementT]:
+def _statement(
+    description: str, kind: type[StatementT], react: React[StatementT], *, since: int
+) -> Intervention[StatementT]:
     """Return the row of an approver's statement other than a decision."""
-    return Intervention(react=react, read=partial(read_signed, kind=kind), statement=kind, signal=since, update=since)
+    read = partial(read_signed, kind=kind)
+    return Intervention(description, react=react, read=read, statement=kind, signal=since, update=since)
 
 
 def _on_decision(state: RunState, decision: Decision, *, at: datetime) -> Reaction:
@@ -143,48 +147,109 @@ def _on_unknown_subagent(state: RunState, payload: Any, *, at: datetime) -> Reje
 
 INTERVENTIONS: dict[str, Intervention[Any]] = {
     # Decisions on requests: one update, and a signal for each answer.
-    "decide": Intervention(react=_on_decision, read=read_decision, statement=Decision, update=0),
-    "approve": _decision("approve"),
-    "deny": _decision("deny"),
-    "respond": _decision("respond"),
-    "reconcile": _decision(),
+    "decide": Intervention(
+        "Decide a request: approve, deny, respond, happened, absent, undo or abandon.",
+        react=_on_decision,
+        read=read_decision,
+        statement=Decision,
+        update=0,
+    ),
+    "approve": _decision("Let a call run. The run's current details have the JSON.", "approve"),
+    "deny": _decision("Refuse a call; the agent reads the reason. The run's current details have the JSON.", "deny"),
+    "respond": _decision("Answer the agent in a call's place. The run's current details have the JSON.", "respond"),
+    "reconcile": _decision(
+        "Say what became of a call with an unknown outcome. The run's current details have the JSON."
+    ),
     # Approvers change authority and constraints.
-    "delegate_authority": _statement(AuthorityDelegation, on_delegation, since=0),
-    "revoke": _statement(Revocation, on_revocation, since=0),
-    "revoke_key": _statement(KeyRevocation, on_key_revocation, since=KEYS_REVOKED),
-    "lift": _statement(Lift, _on_lift, since=CONSTRAINTS),
+    "delegate_authority": _statement(
+        'Lend your approval authority: {"by", "to", "seconds"}.', AuthorityDelegation, on_delegation, since=0
+    ),
+    "revoke": _statement(
+        'Revoke a remembered rule or a delegation: {"by", "remembered"} or {"by", "delegated_to"}.',
+        Revocation,
+        on_revocation,
+        since=0,
+    ),
+    "revoke_key": _statement(
+        'Revoke the key of an approver: {"by", "key", "reason"}.', KeyRevocation, on_key_revocation, since=KEYS_REVOKED
+    ),
+    "lift": _statement('Remove a constraint: {"by", "constraint", "reason"}.', Lift, _on_lift, since=CONSTRAINTS),
     # People steer the run. The reaction parses the payload, and only if it is signed.
-    "pause": Intervention(react=on_pause, statement=Pause, signal=PAUSE_BY_PERSON, update=PAUSE_BY_PERSON),
-    "resume": Intervention(react=on_resume, statement=Resume, signal=PAUSE_BY_PERSON, update=PAUSE_BY_PERSON),
-    "retry": Intervention(react=on_retry, statement=Retry, signal=0, update=SIGNED_STEERING),
-    "move": Intervention(react=on_move, statement=Move, signal=MOVES, update=MOVES),
+    "pause": Intervention('Pause the run: {"by", "reason"}.', react=on_pause, statement=Pause, signal=1, update=1),
+    "resume": Intervention('Resume a paused run: {"by"}.', react=on_resume, statement=Resume, signal=1, update=1),
+    "retry": Intervention(
+        'Continue a blocked run, once its cause is fixed: {"by"}.',
+        react=on_retry,
+        statement=Retry,
+        signal=0,
+        update=SIGNED_STEERING,
+    ),
+    "move": Intervention(
+        "Move the run to another place. The command `holdfast move` sends this.",
+        react=on_move,
+        statement=Move,
+        signal=MOVES,
+        update=MOVES,
+    ),
     "compact": Intervention(
-        react=on_compact, statement=Compaction, signal=COMPACT_ON_REQUEST, update=COMPACT_ON_REQUEST
+        'Compact the context: {"by"}, and {"summary"} for a summary of your own.',
+        react=on_compact,
+        statement=Compaction,
+        signal=1,
+        update=1,
     ),
     # Text for the LLM; some of it interrupts the LLM call.
-    "say": Intervention(react=on_message, read=read_message, statement=Message, signal=0, update=0),
+    "say": Intervention(
+        'Send the agent a message: {"message", "by"}.',
+        react=on_message,
+        read=read_message,
+        statement=Message,
+        signal=0,
+        update=0,
+    ),
     "refine": Intervention(
-        react=on_refinement, read=read_refinement, statement=Refinement, signal=REFINE_TASK, update=REFINE_TASK
+        'Refine the task: {"kind": "narrow", "rescope" or "correct", "text", "by"}.',
+        react=on_refinement,
+        read=read_refinement,
+        statement=Refinement,
+        signal=REFINE_TASK,
+        update=REFINE_TASK,
     ),
     "reclassify": Intervention(
+        'Reclassify the run: {"by", "reason"}, and {"agent"}, {"trust"} or {"budget"}.',
         react=on_reclassification,
-        read=read_reclassification,
+        read=partial(
+            read_once, kind=Reclassification, name="reclassification", example='{"agent": "b", "by": "alice"}'
+        ),
         statement=Reclassification,
-        signal=RECLASSIFY,
-        update=RECLASSIFY,
+        signal=2,
+        update=2,
     ),
     "adopt_policy": Intervention(
+        'Have the run adopt the policy of a worker: {"policy", "by", "reason"}.',
         react=on_adoption,
-        read=read_adoption,
+        read=partial(
+            read_once, kind=PolicyAdoption, name="adoption", example='{"policy": "<64 hex digits>", "by": "alice"}'
+        ),
         statement=PolicyAdoption,
         signal=POLICY_CHANGES,
         update=POLICY_CHANGES,
     ),
     "extend": Intervention(
-        react=on_extension, read=read_extension, statement=Extension, signal=BUDGETS, update=BUDGETS
+        'Extend the budget: {"by"}, and {"usd"}, {"tokens"} or another limit with what is added.',
+        react=on_extension,
+        read=partial(read_once, kind=Extension, name="extension", example='{"usd": "1", "by": "alice"}'),
+        statement=Extension,
+        signal=BUDGETS,
+        update=BUDGETS,
     ),
     # Events, from anybody.
-    "wake": Intervention(react=on_wake, signal=DORMANCY, update=DORMANCY),
+    "wake": Intervention(
+        'Wake a dormant run: {"by", "reason"}; or send it an event: {"event", "id", "data", "by"}.',
+        react=on_wake,
+        signal=DORMANCY,
+        update=DORMANCY,
+    ),
     "subagent_ended": Intervention(react=_on_unknown_subagent, signal=SUBAGENTS),
 }
 """Name of the signal and update → the intervention. The names and the formats of payloads never change."""
@@ -194,6 +259,12 @@ SIGNALS: dict[str, int] = {name: row.signal for name, row in INTERVENTIONS.items
 
 UPDATES: dict[str, int] = {name: row.update for name, row in INTERVENTIONS.items() if row.update is not None}
 """The updates, each with its feature level, below which its validator rejects it."""
+
+
+TAKES: dict[type[Signed], str] = {
+    row.statement: name for name, row in INTERVENTIONS.items() if name in UPDATES if row.statement
+}
+"""The statement → the update that takes it."""
 
 
 def in_level(table: Mapping[str, int], name: str, state: RunState) -> bool:

@@ -5,17 +5,8 @@ delivery to the LLM. Pure functions over the run's state.
 from datetime import datetime, timedelta
 from typing import Literal
 
-from holdfast.core.authority.interventions import (
-    GOOD_SECONDS,
-    LONGEST_MESSAGE,
-    Compaction,
-    Extension,
-    Message,
-    Refinement,
-    WhenBusy,
-)
-from holdfast.core.authority.policy_adoption import PolicyAdoption
-from holdfast.core.authority.reclassification import Reclassification
+from holdfast.core.authority.interventions import GOOD_SECONDS, LONGEST_MESSAGE, Message, WhenBusy
+from holdfast.core.authority.statements import Once
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import RunReclassified, TaskRefined, UserMessageReceived
 from holdfast.core.run.rules.authority import Principal, Reaction, Rejection, policies_of, refuse_reuse, verify_for_all
@@ -96,7 +87,7 @@ def _refuse_repeated(state: RunState, message: Message) -> Rejection | None:
 
 def verify_sender(
     state: RunState,
-    sent: Message | Refinement | Extension | Compaction | Reclassification | PolicyAdoption,
+    sent: Once,
     *,
     required: bool,
     at: datetime,

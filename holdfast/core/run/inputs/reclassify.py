@@ -14,7 +14,7 @@
 
 from datetime import datetime
 
-from holdfast.core.authority.reclassification import Reclassification
+from holdfast.core.authority.interventions import Reclassification
 from holdfast.core.base.text import one_line
 from holdfast.core.llm.messages import size_of
 from holdfast.core.log.events import RunReclassified

@@ -16,7 +16,8 @@ that introduces it: `state.features >= LEVEL`.
    addition in a run that it accepts.
 
 To add a level, add a line to `LEVELS`; releases never change or remove a line. To gate a new behaviour, name its level
-as a constant here, and check it.
+as a constant here, and check it. The level of an intervention stands in its row
+(`holdfast.core.run.inputs.interventions`).
 """
 
 from collections.abc import Mapping
@@ -87,14 +88,8 @@ RESULT_NAMES_RUN = 1
 COMPACTION_MUST_HELP = 1
 """A context is compacted by size only if that can halve it (`Context.is_full`)."""
 
-COMPACT_ON_REQUEST = 1
-"""The signal and update `compact`."""
-
 CONSTRAINTS = 1
 """A tool's `Cannot` makes a constraint, which the signal and update `lift` removes. Below it, the call fails."""
-
-PAUSE_BY_PERSON = 1
-"""The signals and updates `pause` and `resume`."""
 
 AUTHORITY_NEEDS_AGENT = 1
 """Delegations, revocations and lifts are refused before the agent is loaded. Below it, anybody who reaches a reopened
@@ -255,9 +250,6 @@ LOSSES = 2
 
 LIFTS_ON_START = 2
 """A start that continues a closed thread may lift one of its constraints, and carries this level."""
-
-RECLASSIFY = 2
-"""The signal and update `reclassify`: another agent, a lower trust level or a smaller budget."""
 
 CONVERSATIONS = 2
 """A start may bring a conversation along, and carries this level: a worker that lacks it would ignore the

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.activities.time_zones import zone_offsets
 from holdfast.core.authority.hours import Hours
+from holdfast.core.authority.interventions import PolicyAdoption
 from holdfast.core.authority.policy import Approver, Policy, Terms, allow, ask, deny, later
-from holdfast.core.authority.policy_adoption import PolicyAdoption
 from holdfast.core.log.events import (
     PolicyChanged,
     PolicyChangeFailed,

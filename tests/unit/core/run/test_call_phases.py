@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import timedelta
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -71,6 +71,7 @@ from holdfast.core.log.events import (
     RunStarted,
     RunUnblocked,
     SignalRejected,
+    Stated,
     StateVerified,
     SubagentEnded,
     SubagentStarted,
@@ -340,7 +341,13 @@ def test_an_event_about_the_step_needs_every_call_to_allow_it(
         assert after == [legal[phase] for phase in phases]
 
 
-@given(some_phases, st.sampled_from(UNRELATED))
+DRIVEN = {type(event) for event, _ in ABOUT_ONE + ABOUT_ALL} | {type(event) for event in UNRELATED + REFUSED}
+BY: dict[str, Any] = {"by": "alice"}
+STATED: list[Any] = [kind.model_construct(**BY) for kind in Stated.__subclasses__() if kind not in DRIVEN]
+"""Other statements of people, which are not about calls."""
+
+
+@given(some_phases, st.sampled_from([*UNRELATED, *STATED]))
 def test_any_other_event_moves_no_call(phases: list[Phase], event: AgentEvent) -> None:
     """An event that is not about calls leaves their phases unchanged."""
     assert phases_after(state_in(*phases), event) == phases
@@ -354,9 +361,8 @@ def test_an_event_with_an_unknown_reference_is_rejected(phases: list[Phase], eve
 
 def test_every_type_of_event_is_covered() -> None:
     """The lists above contain every type of event, so a new one must be added to them."""
-    driven = {type(event) for event, _ in ABOUT_ONE + ABOUT_ALL} | {type(event) for event in UNRELATED + REFUSED}
     union, *_ = get_args(AgentEvent)
-    assert driven == set(get_args(union))
+    assert DRIVEN | {*map(type, STATED)} == set(get_args(union))
 
 
 def test_every_phase_but_the_last_can_finish() -> None:

@@ -52,7 +52,7 @@ from holdfast.core.run.state.next_actions import (
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views import lifecycle
 from holdfast.core.run.views.lifecycle import PHASES, Kind, Phase, kind_of, phase_of
-from tests.support.plays import PLAYS, SEEDS, play
+from tests.support.plays import ELSEWHERE, PLAYS, SEEDS, play
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says, tool_spec
 
 ACTIONS: tuple[Action, ...] = (
@@ -244,19 +244,7 @@ def test_every_event_leads_to_a_next_action_and_a_phase(seed: int) -> None:
 def test_the_plays_have_every_kind_of_event() -> None:
     """As a control, the plays cover all kinds of events."""
     seen = {event.type for seed in range(PLAYS) for event in play(seed).thread.log}
-    # `tests/integration/test_moves.py` has moves, `test_steering.py` revoked keys, `test_typed_context.py` contexts.
-    # `test_later.py` has calls that wait for hours, and `test_foreign_waits.py` questions of servers.
-    elsewhere = {"run_forked", "move_requested", "run_imported", "key_revoked", "context_updated"}
-    elsewhere |= {"tool_call_postponed", "answer_requested"}
-    elsewhere |= {
-        "run_reclassified",
-        "events_lost",
-        "policy_change_requested",
-        "policy_changed",
-        "policy_change_failed",
-    }  # `test_reclassifying.py`, `tests/integration/test_restore_drill.py`
-    elsewhere |= {"node_accepted", "node_awaited", "tool_call_rerouted"}  # `test_places.py`
-    assert seen | elsewhere == {kind.model_fields["type"].default for kind in get_args(get_args(AgentEvent)[0])}
+    assert seen | ELSEWHERE == {kind.model_fields["type"].default for kind in get_args(get_args(AgentEvent)[0])}
 
 
 @given(SEEDS)

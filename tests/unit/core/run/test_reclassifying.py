@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from holdfast.core.agents.agent import AgentSpec, Limits
+from holdfast.core.authority.interventions import Reclassification
 from holdfast.core.authority.policy import Approver, Policy, Terms, allow, ask, deny
-from holdfast.core.authority.reclassification import Reclassification
 from holdfast.core.budget.budget import Budget
 from holdfast.core.log.events import AgentLoaded, RunBlocked, RunReclassified
 from holdfast.core.run.contracts.commands import Call
 from holdfast.core.run.contracts.error_types import AGENT_NOT_FOUND
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest
-from holdfast.core.run.state.features import FEATURES, RECLASSIFY
+from holdfast.core.run.inputs.interventions import UPDATES
+from holdfast.core.run.state.features import FEATURES
 from holdfast.core.tools.effects import Effect
 from tests.support.people import PEOPLE, signed
 from tests.support.runs import NOW, Thread, agent_spec, calls, says, tool_spec
@@ -215,7 +216,7 @@ def test_a_policy_that_requires_signatures_requires_one_which_counts_once() -> N
 def test_older_runs_do_not_have_it() -> None:
     """A run below the level records the signal as unknown, as an older release does."""
     thread = Thread(CAREFUL)
-    thread.load(RECLASSIFY - 1)
+    thread.load(UPDATES["reclassify"] - 1)
     refused = thread.run.refused("reclassify", {"agent": "bold", "by": "alice"}, at=thread.at)
     assert refused is not None
     assert refused["outcome"] == "unknown_update"

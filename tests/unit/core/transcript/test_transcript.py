@@ -44,12 +44,9 @@ UNREAD = {
     events.ContextExceeded,
     events.LLMCallLost,
     events.BudgetReserved,
-    events.CompactionRequested,
-    events.ConstraintLifted,
     events.ContextUpdated,
     events.NodeAccepted,
     events.NodeAwaited,
-    events.PolicyChangeRequested,
     events.PolicyChanged,
     events.PolicyChangeFailed,
     events.ToolCallRerouted,
@@ -68,12 +65,7 @@ UNREAD = {
     events.ApprovalReminded,
     events.ApprovalEscalated,
     events.ApprovalExpired,
-    events.DecisionReceived,
     events.RuleRemembered,
-    events.RuleRevoked,
-    events.AuthorityDelegated,
-    events.DelegationRevoked,
-    events.KeyRevoked,
     events.BaselineRecorded,
     events.SignalRejected,
     events.RefusalsCounted,
@@ -82,9 +74,9 @@ UNREAD = {
 
 
 def test_every_type_of_event_is_read_or_known_to_be_unread() -> None:
-    """A new type of event has to be added to `READ` or to the set above."""
+    """A new type of event has to be added to `READ` or to the set above, if it is no statement of a person."""
     union, *_ = get_args(AgentEvent)
-    assert set(get_args(union)) == {*READ, *UNREAD}
+    assert {each for each in get_args(union) if not issubclass(each, events.Stated)} | {*READ} == {*READ, *UNREAD}
     assert not UNREAD & {*READ}
 
 

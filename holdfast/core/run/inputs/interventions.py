@@ -262,7 +262,7 @@ UPDATES: dict[str, int] = {name: row.update for name, row in INTERVENTIONS.items
 
 
 TAKES: dict[type[Signed], str] = {
-    row.statement: name for name, row in INTERVENTIONS.items() if name in UPDATES if row.statement
+    row.statement: name for name, row in INTERVENTIONS.items() if name in UPDATES and row.statement
 }
 """The statement → the update that takes it."""
 

@@ -28,6 +28,7 @@ from holdfast.core.log.events import LLMReplied, RunBlocked
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
 from holdfast.core.run.contracts.llm_calls import Failures, LLMRequest
 from holdfast.core.run.rules.budget import actual_cost
+from holdfast.core.run.views.status import state_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.tools.secrets import Secrets
 from holdfast.endpoints.endpoints import Endpoints
@@ -177,9 +178,9 @@ def test_a_blocked_run_reports_the_earlier_failures() -> None:
     blocked = thread.log[-1]
     assert isinstance(blocked, RunBlocked)
     assert blocked.outage == failed(3)
-    assert thread.state.view()["blocked"]["after"].startswith("after 3 failed attempts in ")
+    assert state_view(thread.state)["blocked"]["after"].startswith("after 3 failed attempts in ")
     assert "The run gave up after 3 failed attempts in" in current_details(thread.state)
-    canonical(thread.state.view())
+    canonical(state_view(thread.state))
     thread.check_consistent()
 
 

@@ -14,7 +14,7 @@ from psycopg_pool import AsyncConnectionPool
 from temporalio.worker import Interceptor
 
 from holdfast.activities.builtin_tools.offer import with_builtin_tools
-from holdfast.activities.calling_run import Chains, RequestCheck
+from holdfast.activities.calling_run import Chains, InProcessAnswers, RequestCheck
 from holdfast.activities.heartbeats import DropToolHeartbeats
 from holdfast.activities.llm_calls.call_llm import LLM
 from holdfast.activities.llm_calls.reply_streams import ReplyStreams
@@ -51,7 +51,6 @@ from holdfast.endpoints.embeddings import Embeddings
 from holdfast.endpoints.endpoints import Endpoints
 from holdfast.storage.ledger import Ledger
 from holdfast.streaming.publisher import Publisher
-from holdfast.worker.handover import InProcessAnswers
 
 log = SafeLogger(__name__)
 

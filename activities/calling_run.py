@@ -1,41 +1,130 @@
 """The run that called this activity: checks that the request is its own, finds its chain, and queries it.
 
-Each result of an activity names the request that it answers.
+1. Each result of an activity names the request that it answers.
+2. Most activities run in the process that has the workflow. A query travels to the server and back into the same
+   process, and costs both of them milliseconds of CPU. So a run passes the answers in process (`InProcessAnswers`).
+3. Losing them is harmless: activities in another process, later attempts and takeovers query the run.
+4. An activity receives the lines that its request names by digest, and verifies them like a query's answer.
+5. Each answer is taken once. If nobody takes them, the oldest are dropped: their number and bytes are bounded.
 """
 
 import asyncio
 from collections import OrderedDict
 from datetime import timedelta
+from threading import Lock
 from typing import Any, Protocol, Self
 
 from temporalio import activity
 from temporalio.client import WorkflowExecutionDescription, WorkflowHandle
 from temporalio.converter import DataConverter, WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+    WorkflowInterceptorClassInput,
+)
 
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.client.reading.executions import describe, own_client
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult, belongs, is_unsealed
-from holdfast.core.run.contracts.commands import Answers, Caller, Request
+from holdfast.core.run.contracts.commands import HAND_OVER, Answers, Caller, Request
 from holdfast.core.run.contracts.error_types import NOT_SEALED
+from holdfast.core.run.contracts.llm_calls import LLMRequest
+from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, QUERIES, WORKFLOW
 from holdfast.core.run.contracts.tool_calls import ToolRequest
+from holdfast.core.run.machine.machine import AgentRun
 from holdfast.core.tools.effects import effect_key
-from holdfast.worker.handover import InProcessAnswers
 
 NO_ANSWERS: Answers = {}
 
 QUERY_TIMEOUT = timedelta(seconds=10)
 """An answer takes 5 ms. Without a limit, a worker that shuts down would wait for ever for its own answer."""
 
-
 log = SafeLogger(__name__)
 
 DESCRIBE_TIMEOUT = timedelta(seconds=10)
 """How long Temporal may take to describe a run; after that, Temporal retries the activity."""
 
+KEPT_CALLS = 200
+"""The most calls whose answers are kept: twice as many as the activities that a worker runs at the same time."""
+
+KEPT_BYTES = 32_000_000
+"""The most bytes of lines that are kept, which outlive their runs in the worker's cache."""
+
 _WORKFLOW_TYPES = frozenset({WORKFLOW, LOOP_WORKFLOW})
+
+
+class InProcessAnswers(Interceptor):
+    """Keeps answers of the runs of one worker for its activities. As an interceptor, it offers `give` to workflows.
+
+    Workflows and activities run in different threads. In Temporal's sandbox, a workflow's requests have their own
+    classes: `give` keeps no reference to them.
+
+    Args:
+        limit: The most calls whose answers are kept.
+        limit_bytes: The most bytes of lines that are kept.
+    """
+
+    def __init__(self, *, limit: int = KEPT_CALLS, limit_bytes: int = KEPT_BYTES) -> None:
+        self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._lock = Lock()
+        self._answers: OrderedDict[tuple[Caller, str], tuple[Answers, int]] = OrderedDict()
+        """By call and digest of the request: the answers and the bytes of their lines."""
+        self._bytes = 0
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
+        """Offer `give` to the worker's workflows: nothing else is intercepted."""
+        input.unsafe_extern_functions[HAND_OVER] = self.give
+
+    def give(self, run: AgentRun, request: Request, *, caller: Caller) -> None:
+        """Keep the answers that the activity of a request will query the run for, in their present state.
+
+        Args:
+            run: The run that makes the request.
+            request: A request that is about to be made.
+            caller: Its Temporal run.
+        """
+        if not (digest := request_digest(request)):
+            return
+        answers, size = answers_for(run, request)
+        with self._lock:
+            self._drop((caller, digest))  # a repeated workflow task makes the same request
+            self._answers[caller, digest] = answers, size
+            self._bytes += size
+            while len(self._answers) > self._limit or self._bytes > self._limit_bytes:
+                self._drop(next(iter(self._answers)))
+
+    def take(self, request: Request, *, caller: Caller) -> Answers:
+        """Return the kept answers for a request, once; empty if the run executed in another process."""
+        with self._lock:
+            return self._drop((caller, request_digest(request)))
+
+    def _drop(self, key: tuple[Caller, str]) -> Answers:
+        answers, size = self._answers.pop(key, ({}, 0))
+        self._bytes -= size
+        return answers
+
+
+def request_digest(request: Request) -> str:
+    """Return the digest of the lines that a request names: a repeated workflow task may name others.
+
+    Empty if the activity reads nothing from the run.
+    """
+    if isinstance(request, LLMRequest):
+        return request.transcript.digest
+    return request.head if isinstance(request, ArchiveRequest) else ""
+
+
+def answers_for(run: AgentRun, request: Request) -> tuple[Answers, int]:
+    """Return the answers to the activity's queries, and the size of their lines in bytes."""
+    if isinstance(request, ArchiveRequest):
+        log = run.log.pages()
+        return {"log": log}, log.lines.size
+    session, transcript = run.session, run.transcript.pages()
+    return {"session": lambda: session, "transcript": transcript}, transcript.lines.size
 
 
 class CallingRun:
@@ -117,6 +206,11 @@ class Chains:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
         return self._known[key]
+
+    async def follows_a_run(self) -> bool:
+        """Return whether the calling run is not the first of its chain: it may be a reset one, or continue another."""
+        run_id = activity.info().workflow_run_id or ""
+        return await self.first_run_id(calling_thread(), run_id) != run_id
 
     async def current_run_id(self, workflow_id: str) -> str:
         """Return the id of the newest run under this workflow id."""

@@ -19,8 +19,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.calling_run import CallingRun, calling_thread
-from holdfast.activities.heartbeats import heartbeats
-from holdfast.activities.llm_calls.fallback import Fallback
+from holdfast.activities.heartbeats import earlier_details, heartbeats
+from holdfast.activities.llm_calls.fallback import Fallback, Turn
 from holdfast.activities.llm_calls.llm_replies import (
     MAX_REPLY_BYTES,
     NotAReply,
@@ -30,13 +30,13 @@ from holdfast.activities.llm_calls.llm_replies import (
 )
 from holdfast.activities.llm_calls.outages import (
     Attempt,
-    earlier_failures,
     heartbeat_details,
+    lost_attempts,
+    not_a_reply,
     provider_error,
-    recording_failure,
+    record_failure,
 )
 from holdfast.activities.llm_calls.reply_streams import ReplyStreams, WatchedReply, is_about_streaming
-from holdfast.activities.llm_calls.retry_after import retry_after
 from holdfast.activities.llm_calls.transcript_cache import CachedTranscript, TranscriptCache
 from holdfast.activities.middleware import MiddlewareStack, RunReader
 from holdfast.activities.safe_logs import SafeLogger
@@ -45,13 +45,11 @@ from holdfast.activities.trace_context import trace_headers
 from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.middleware import LLMCall, LLMResult
-from holdfast.core.base.text import one_line, visible
 from holdfast.core.llm.adapters import Decoded
 from holdfast.core.llm.blocks import TextBlock, blocks_of
 from holdfast.core.llm.finish_reasons import WRITTEN_CALL
 from holdfast.core.llm.messages import AssistantMessage, Usage, encode
 from holdfast.core.llm.names import split_reference
-from holdfast.core.llm.outages import MESSAGE_CHARS
 from holdfast.core.llm.tokens import tokens_of, tokens_of_request
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_LOST
 from holdfast.core.run.contracts.llm_calls import Failures, LLMReply, LLMRequest
@@ -67,7 +65,6 @@ log = SafeLogger(__name__)
 REPLY_CHARS = 100_000
 """Longer reply text is stored as an artifact, and clipped in the log."""
 
-
 _UNSENT = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
@@ -77,11 +74,9 @@ _UNSENT = (
 )
 """Errors that are raised before any part of a request is sent."""
 
-
 UNDERCOUNT_FACTOR = 2
 """If the estimate from a request's bytes exceeds the provider's count by more than this factor, the count lacks a part,
 such as cached tokens, and does not show how full the context is."""
-
 
 MAX_PAUSES = 20
 """How often one reply may be paused by its provider (`pause_turn`); then it counts as broken off."""
@@ -150,7 +145,8 @@ class LLM:
         middleware: MiddlewareStack | None = None,
         streams: ReplyStreams | None = None,
     ) -> None:
-        self._fallback = Fallback(endpoints, secrets)
+        self._endpoints = endpoints
+        self._fallback = Fallback(secrets)
         self._catalog = catalog
         self._transcripts = transcripts
         self._artifacts = artifacts
@@ -163,10 +159,14 @@ class LLM:
     @activity.defn
     async def call_llm(self, request: LLMRequest) -> LLMReply:
         """See `holdfast.core.run.contracts.table.CALL_LLM`."""
-        failures = earlier_failures(request)
-        async with heartbeats(*heartbeat_details(failures, request)):
-            with recording_failure(request, failures, self._secrets) as attempt:
+        failures = earlier_details(Failures, request)
+        attempt = Attempt(lost_attempts(failures) if request.budgeted else 0)
+        async with heartbeats(*(heartbeat_details(failures, request) if failures else ())):
+            try:
                 reply = await self._attempt_call(request, attempt, failures)
+            except Exception as error:
+                record_failure(error, request, failures, attempt, self._secrets)
+                raise
             outage = failures.outage if failures else None
             return reply.model_copy(update={"attempt": activity.info().attempt, "outage": outage})
 
@@ -174,7 +174,12 @@ class LLM:
         """Make one attempt, and return the reply as it is recorded."""
 
         def choose(spec: AgentSpec) -> Route:
-            attempt.turn = self._fallback.turn(spec, before)
+            order = self._endpoints.routes(spec)
+            match order:
+                case [Route() as only]:  # an agent with one LLM has no fallback
+                    attempt.turn = Turn(order, only)
+                case _:
+                    attempt.turn = self._fallback.turn(order, before)
             return attempt.turn.route
 
         cached, messages = await self._transcripts.read(request, choose)
@@ -281,7 +286,7 @@ class LLM:
             sent.attempt.costly = costly or not error.refused or began
             if error.too_long:
                 raise ApplicationError(f"{error}", type=CONTEXT_TOO_LONG, non_retryable=True) from None
-            raise _not_a_reply(sent, response, error, self._secrets) from None
+            raise not_a_reply(error, response, route.endpoint.client.base_url, self._secrets) from None
         if self._streams and parsed is not None and not reply.usage.prompt_tokens:
             self._streams.disable(route.adapter, route.endpoint.client, "its streams report no usage")
         priced = self._add_cost(reply, sent)
@@ -386,15 +391,3 @@ class LLM:
             # The client's own message is only "Connection error."; the cause is specific.
             reason = str(error.__cause__ or "") or error.message
             raise ApplicationError(f"{client.base_url}: {reason}", type=type(error).__name__) from None
-
-
-def _not_a_reply(sent: _SentRequest, response: httpx2.Response, error: NotAReply, secrets: Secrets) -> ApplicationError:
-    """Convert a response that is no reply into an error that Temporal retries."""
-    kind = response.headers.get("content-type") or "no content type"
-    url = sent.cached.route.endpoint.client.base_url
-    # Redacted before it is cut: half a secret would not be found.
-    message = secrets.redact(f"{url}: {response.status_code}, {kind}: {error}")
-    delay = retry_after(response.headers, f"{error}")
-    return ApplicationError(
-        one_line(visible(message), MESSAGE_CHARS), type=type(error).__name__, next_retry_delay=delay
-    )

@@ -19,14 +19,13 @@ from typing import Final
 from temporalio.exceptions import ApplicationError
 
 from holdfast.activities.safe_logs import SafeLogger
-from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.base.text import one_line, visible
 from holdfast.core.llm.names import NAME_CHARS
 from holdfast.core.llm.outages import CAUSE_CHARS, MESSAGE_CHARS, PassedOver
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
 from holdfast.core.run.contracts.llm_calls import Failures
 from holdfast.core.tools.secrets import Secrets
-from holdfast.endpoints.endpoints import Endpoints, NoRoute, Route
+from holdfast.endpoints.endpoints import NoRoute, Route
 
 log = SafeLogger(__name__)
 
@@ -74,30 +73,27 @@ class _Cooling:
 
 @dataclass
 class Fallback:
-    """Chooses among the LLMs of agents, for all calls of a worker.
+    """Chooses among the LLMs of agents that have several, for all calls of a worker.
 
     Args:
-        endpoints: The worker's endpoints.
         secrets: Redacted from failures: a provider may repeat the key that it rejects.
         clock: Seconds of a clock that never goes back.
     """
 
-    endpoints: Endpoints
     secrets: Secrets
     clock: Callable[[], float] = time.monotonic
     _cooling: dict[str, _Cooling] = field(default_factory=dict)
 
-    def turn(self, spec: AgentSpec, before: Failures | None) -> Turn:
-        """Return the LLM that the next attempt at a call of this agent calls.
+    def turn(self, order: Sequence[Route | NoRoute], before: Failures | None) -> Turn:
+        """Return the LLM that the next attempt at a call of an agent calls.
 
         Args:
-            spec: The agent.
+            order: The routes to the agent's LLMs.
             before: The failures of earlier attempts.
 
         Raises:
             ApplicationError: LLM_REJECTED: no LLM of the agent has an endpoint on this worker.
         """
-        order = self.endpoints.routes(spec)
         passed = before.passed_over if before else ()
         given_up = {each.llm for each in passed}
         routes = [each for each in order if isinstance(each, Route)]

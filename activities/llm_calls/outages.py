@@ -3,9 +3,7 @@
 The failures become part of the reply, which is sealed: so they are sealed too, and bound to the one call.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,8 +12,9 @@ import openai
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.heartbeats import earlier_details, sealed_details
+from holdfast.activities.heartbeats import sealed_details
 from holdfast.activities.llm_calls.fallback import Turn
+from holdfast.activities.llm_calls.llm_replies import NotAReply
 from holdfast.activities.llm_calls.retry_after import retry_after
 from holdfast.core.base.text import one_line, visible
 from holdfast.core.llm.messages import Usage
@@ -29,22 +28,15 @@ from holdfast.core.run.contracts.table import PATIENT
 from holdfast.core.tools.secrets import Secrets
 
 
-def earlier_failures(request: LLMRequest) -> Failures | None:
-    """Read the failures that the attempts before this one left; None if there are none."""
-    return earlier_details(Failures, request)
+def heartbeat_details(failures: Failures, request: LLMRequest) -> tuple[Any, ...]:
+    """Return the details that every heartbeat of this attempt repeats for the next attempt: the failures before it.
 
-
-def heartbeat_details(failures: Failures | None, request: LLMRequest) -> tuple[Any, ...]:
-    """Return the details that every heartbeat of this attempt repeats for the next attempt; empty without failures.
-
-    If the next attempt reads these instead of the details that `recording_failure` leaves, this one left no trace.
+    If the next attempt reads these instead of the details that `record_failure` leaves, this one left no trace.
     """
-    if failures is None:
-        return ()
     return sealed_details(failures.model_copy(update={"untraced": True}) if request.budgeted else failures)
 
 
-def _lost_attempts(failures: Failures | None) -> int:
+def lost_attempts(failures: Failures | None) -> int:
     """Return how many attempts before this one may have cost something.
 
     Temporal counts attempts anew if somebody resets the activity (`temporal activity reset`). Signs of a reset are more
@@ -76,43 +68,39 @@ class Attempt:
     """The HTTP status of the endpoint's rejection; 0 if there was none."""
     turn: Turn | None = None
     """The LLM that it calls; None before it is chosen."""
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
-@contextmanager
-def recording_failure(request: LLMRequest, before: Failures | None, secrets: Secrets) -> Iterator[Attempt]:
-    """If the block fails, record that for the next attempt; if none follows, in the details of the error.
+def record_failure(
+    error: Exception, request: LLMRequest, before: Failures | None, attempt: Attempt, secrets: Secrets
+) -> None:
+    """Record the failure of an attempt for the next one; if none follows, in the details of the error.
 
     Args:
+        error: Why the attempt failed. The caller raises it again, unless this raises another one in its place.
         request: The activity's request.
         before: The failures before this attempt.
+        attempt: The attempt, which says whether it may have cost something.
         secrets: Redacted from the error: a provider may repeat the key that it rejects.
 
-    Yields:
-        The attempt, in which the block records whether it may have cost something.
-
     Raises:
-        ApplicationError: The block's own, with the failures as its details if it is not retryable.
+        ApplicationError: The same error, with the failures as its details if it is not retryable, or with the delay
+            that the run asks for.
     """
-    started, attempt = datetime.now(UTC), Attempt(_lost_attempts(before) if request.budgeted else 0)
-    try:
-        yield attempt
-    except ApplicationError as error:
-        if error.non_retryable:
-            # Redacted here: `Redacting` would drop the proof together with the message.
-            message, details = secrets.redact(error.message), _details(request, before, attempt, error.type or "")
-            raise ApplicationError(message, *details, type=error.type, non_retryable=True) from None
-        _leave_failure(
-            request, before, attempt, started=started, cause=error.type or "", message=secrets.redact(error.message)
-        )
-        if attempt.costly and request.lost and error.next_retry_delay is None:
-            raise ApplicationError(error.message, type=error.type, next_retry_delay=_delay(request)) from error
-        raise
-    except Exception as error:  # nothing was sent, or the reply could not be stored
-        cause, message = type(error).__name__, secrets.redact(str(error))
-        _leave_failure(request, before, attempt, started=started, cause=cause, message=message)
+    if not isinstance(error, ApplicationError):  # nothing was sent, or the reply could not be stored
+        cause = type(error).__name__
+        _leave_failure(request, before, attempt, cause=cause, message=secrets.redact(str(error)))
         if attempt.costly and request.lost:
             raise ApplicationError(str(error), type=cause, next_retry_delay=_delay(request)) from error
-        raise
+        return
+    message, cause = secrets.redact(error.message), error.type or ""
+    if error.non_retryable:
+        # Redacted here: `Redacting` would drop the proof together with the message.
+        details = _details(request, before, attempt, cause)
+        raise ApplicationError(message, *details, type=error.type, non_retryable=True) from None
+    _leave_failure(request, before, attempt, cause=cause, message=message)
+    if attempt.costly and request.lost and error.next_retry_delay is None:
+        raise ApplicationError(error.message, type=error.type, next_retry_delay=_delay(request)) from error
 
 
 def _delay(request: LLMRequest) -> timedelta:
@@ -142,15 +130,13 @@ def _reply_usage(before: Failures | None, attempt: Attempt) -> dict[str, Any]:
     return {"usage": source.usage, "cost": source.cost}
 
 
-def _leave_failure(
-    request: LLMRequest, before: Failures | None, attempt: Attempt, *, started: datetime, cause: str, message: str
-) -> None:
+def _leave_failure(request: LLMRequest, before: Failures | None, attempt: Attempt, *, cause: str, message: str) -> None:
     """Leave a failure for the next attempt. The message is redacted before it is cut: half a secret is not found."""
-    seconds = max(0, round((datetime.now(UTC) - started).total_seconds(), 3))
+    seconds = max(0, round((datetime.now(UTC) - attempt.started).total_seconds(), 3))
     turn = attempt.turn
     llm = turn.route.reference[:NAME_CHARS] if turn else ""
     failure = LLMFailure(
-        at=started, seconds=seconds, cause=cause[:CAUSE_CHARS], message=message[:MESSAGE_CHARS], llm=llm
+        at=attempt.started, seconds=seconds, cause=cause[:CAUSE_CHARS], message=message[:MESSAGE_CHARS], llm=llm
     )
     outage = before.outage if before else None
     outage = Outage.of(outage, failure, costly=attempt.costly if request.budgeted else None)
@@ -172,6 +158,17 @@ def provider_error(error: openai.APIStatusError) -> ApplicationError:
         delay = retry_after(response.headers, response.text[:REJECTION_CHARS])
         return ApplicationError(message, type=type(error).__name__, next_retry_delay=delay)
     return ApplicationError(message, type=LLM_REJECTED, non_retryable=True)
+
+
+def not_a_reply(error: NotAReply, response: httpx2.Response, url: httpx2.URL, secrets: Secrets) -> ApplicationError:
+    """Convert a response that is no reply into an error that Temporal retries."""
+    kind = response.headers.get("content-type") or "no content type"
+    # Redacted before it is cut: half a secret would not be found.
+    message = secrets.redact(f"{url}: {response.status_code}, {kind}: {error}")
+    delay = retry_after(response.headers, f"{error}")
+    return ApplicationError(
+        one_line(visible(message), MESSAGE_CHARS), type=type(error).__name__, next_retry_delay=delay
+    )
 
 
 def _provider_message(response: httpx2.Response) -> str:

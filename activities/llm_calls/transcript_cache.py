@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from holdfast.activities.calling_run import CallingRun, calling_thread
+from holdfast.activities.calling_run import CallingRun, InProcessAnswers, calling_thread
 from holdfast.activities.record.thread_past import read_thread
 from holdfast.core.agents.agent import AgentSpec, shared
 from holdfast.core.base.canonical import GENESIS, chain
@@ -25,7 +25,6 @@ from holdfast.core.stores import ThreadStore
 from holdfast.core.transcript.transcript import Transcript, TranscriptRef, ref_digest
 from holdfast.endpoints.endpoints import Route
 from holdfast.errors import TranscriptMismatch
-from holdfast.worker.handover import InProcessAnswers
 
 ChooseRoute = Callable[[AgentSpec], Route]
 

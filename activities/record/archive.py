@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from holdfast.activities.calling_run import CallingRun
+from holdfast.activities.calling_run import CallingRun, InProcessAnswers
 from holdfast.activities.heartbeats import heartbeats
 from holdfast.activities.record.record import Record, require_own_id
 from holdfast.core.log.stored_lines import end_of_chain
@@ -18,7 +18,6 @@ from holdfast.core.run.contracts.loading import EffectsRequest, PastEffects
 from holdfast.core.run.contracts.record import Archived, ArchiveRequest
 from holdfast.core.run.state import features
 from holdfast.errors import ThreadForgotten
-from holdfast.worker.handover import InProcessAnswers
 
 
 class Archive:

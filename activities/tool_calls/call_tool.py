@@ -1,9 +1,10 @@
 """`call_tool`: runs one tool call, following the rules of `holdfast.core.tools.effects`."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic_core import from_json
@@ -18,18 +19,22 @@ from holdfast.activities.tool_calls.context_updates import CallContext
 from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes, WorkerCrashes, abandoned_message
 from holdfast.activities.tool_calls.file_trust import FileTrust
 from holdfast.activities.tool_calls.guarded_call import GuardedCall
-from holdfast.activities.tool_calls.lost_effects import with_settling_notice
+from holdfast.activities.tool_calls.lost_effects import LostEffect, with_settling_notice
+from holdfast.activities.tool_calls.previews import changed_since
 from holdfast.activities.tool_calls.tool_attempt import Attempt, tool_context
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes, RawResult
 from holdfast.core.agents.catalog import Catalog
+from holdfast.core.agents.middleware import ToolWork
 from holdfast.core.base.canonical import exact_json
+from holdfast.core.llm.blocks import text_of
 from holdfast.core.nodes import NO_NODE, Node
 from holdfast.core.run.contracts.ledger import CallAttempt, ClaimedEffect, EffectLedger
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
+from holdfast.core.run.decide.reactions import CLOSED_EARLY, OUTCOME_UNKNOWN
 from holdfast.core.stores import ArtifactStore
 from holdfast.core.tools.arguments import ArgumentsInvalid
 from holdfast.core.tools.decorator import NO_RESOURCES, Tool
-from holdfast.core.tools.effects import Effect, PastEffect, describe_call
+from holdfast.core.tools.effects import Effect, PastEffect, describe_call, second_attempt
 from holdfast.core.tools.failures import FailureKind
 from holdfast.core.tools.foreign_waits import Resumed
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
@@ -106,18 +111,20 @@ class Tools:
         attempt = self._attempt(tool, arguments.values, request, await self._resumed(request))
         # Only through its context can a tool use the workspace.
         files = FileTrust(tool, arguments.values, request, self._tainted_files) if tool.takes_context else None
-        before = await self._crashes.before(request)
-        notes = AttemptNotes(request, before)
+        first = activity.info().attempt == 1 and not activity.info().is_local
+        before = None if first else await self._crashes.before(request)
+        notes, started = AttemptNotes(request, before), time.monotonic()
         async with heartbeats(*(sealed_details(before) if before else ())):
-            with notes.recording_failure(self._secrets):
+            try:
                 if before and before.deaths >= request.max_worker_deaths:
                     outcome = await self._abandon(tool, request, abandoned_message(tool.spec.name, before.deaths))
                 else:
-                    outcomes = Outcomes(self._artifacts, calling_thread(), request, self._secrets)
-                    guarded = GuardedCall(attempt, outcomes, self._middleware, self._transcripts, request, notes)
                     if files:
                         await files.mark()
-                    outcome = await self._execute(guarded, request)
+                    outcome = await self._execute(self._execution(attempt, request, notes))
+            except Exception as error:
+                notes.record_failure(error, seconds=time.monotonic() - started, secrets=self._secrets)
+                raise
         if files:
             outcome = await files.label(outcome)
         if before and request.failures:
@@ -143,6 +150,12 @@ class Tools:
         run_context = CallContext(request.context, request.writes)
         return Attempt(tool, arguments, context, self._resources, run_context, self._secrets, self._node)
 
+    def _execution(self, attempt: Attempt, request: ToolRequest, notes: AttemptNotes) -> "ToolExecution":
+        outcomes = Outcomes(self._artifacts, calling_thread(), request, self._secrets)
+        stack, transcripts = self._middleware, self._transcripts
+        guard = GuardedCall(attempt, outcomes, stack, transcripts, request) if stack else None
+        return ToolExecution(attempt, outcomes, request, notes, guard)
+
     async def _abandon(self, tool: Tool, request: ToolRequest, why: str) -> ToolOutcome:
         """Return the outcome of a call that crashed its workers. The tool's check does not run: it might do so, too."""
         cause: FailureKind | None = "no_response" if request.failures else None
@@ -165,11 +178,12 @@ class Tools:
                     return await self._unknown(tool, request, entry, RawResult(status="unknown", content=reason))
         return ToolOutcome(status="invalid", content=f"Not called: {why}")
 
-    async def _execute(self, call: GuardedCall, request: ToolRequest) -> ToolOutcome:
+    async def _execute(self, call: "ToolExecution") -> ToolOutcome:
+        request = call.request
         if call.attempt.tool.spec.effect is Effect.READ:
             return await call.read()
         undoes = request.undo and not request.settle
-        # In a later epoch, a request of an earlier one may still arrive: `GuardedCall` decides when the effect starts.
+        # In a later epoch, a request of an earlier one may still arrive: `run_once` decides when the effect starts.
         start = not request.settle and not undoes and not request.epoch
         async with self._claim(request, start=start) as entry:
             if undoes:
@@ -216,6 +230,106 @@ class Tools:
             epoch=request.epoch,
             call=describe_call(request.call),
         )
+
+
+@dataclass(frozen=True)
+class ToolExecution:
+    """One attempt at a tool call, by the rules of `holdfast.core.tools.effects` for a second attempt."""
+
+    attempt: Attempt
+    outcomes: Outcomes
+    request: ToolRequest
+    notes: AttemptNotes
+    guard: GuardedCall | None = None
+    """The call within its middleware; None for no middleware."""
+
+    async def read(self) -> ToolOutcome:
+        """Make a call without an effect."""
+
+        async def make() -> RawResult:
+            return await self._changed() or await self.attempt.run()
+
+        ended, _ = await self._through(make, "run")
+        return await self.outcomes.record(ended)
+
+    async def undo(self, entry: ClaimedEffect) -> ToolOutcome:
+        """Undo the effect once it has arrived, or can no longer arrive."""
+        await self._lost_effect(entry).require_arrived()
+        ended, _ = await self._through(self.attempt.undo, "undo")
+        return await self.outcomes.record(ended)
+
+    async def run_once(self, entry: ClaimedEffect) -> ToolOutcome:
+        """Run an effect unless an earlier attempt ran it, or may have."""
+        lost, repeated = self._lost_effect(entry), entry.started_before or self.request.epoch > 0
+
+        async def make() -> RawResult:
+            if repeated:
+                earlier_outcome = await lost.earlier_outcome()
+                if earlier_outcome is None or not entry.started_before:  # an adopted effect belongs to this epoch
+                    await entry.start()
+                if earlier_outcome:
+                    return earlier_outcome
+            # An earlier attempt of an idempotent call may itself have changed what its preview showed.
+            if not (repeated and self.attempt.tool.spec.effect is Effect.IDEMPOTENT) and (
+                changed := await self._changed()
+            ):
+                return changed
+            ended = await self.attempt.run(entry)
+            return await lost.resolve_doubt(ended) if ended.doubt else ended
+
+        ended, made = await self._through(make, "run")
+        if not made and repeated:
+            ended = await self._resolve_earlier_attempt(ended, lost)
+        elif made and ended.status == "unknown" and ended.settles_in is None:  # middleware cancelled it
+            ended = await with_settling_notice(ended, entry, self.attempt.tool.spec)
+        return await self.outcomes.record(ended)
+
+    async def settle(self, entry: ClaimedEffect) -> ToolOutcome:
+        """Determine the outcome of an effect whose run was closed from outside, without running it."""
+        lost = self._lost_effect(entry)
+        if not entry.started_before and not lost.declared_absent:
+            return ToolOutcome(status="cancelled", content=f"{CLOSED_EARLY} It had not begun.")
+        unknown = RawResult(status="unknown", content=f"{CLOSED_EARLY} {OUTCOME_UNKNOWN}")
+
+        async def make() -> RawResult:
+            if second_attempt(self.attempt.tool.spec.effect) == "run" or not (lost.declared_absent or self._has_check):
+                return await with_settling_notice(unknown, entry, self.attempt.tool.spec)
+            explanation = "Its check says that it did not happen." if self._has_check else "It had not begun again."
+            return await lost.earlier_outcome() or RawResult(
+                status="cancelled", content=f"{CLOSED_EARLY} {explanation}"
+            )
+
+        ended, made = await self._through(make, "settle")
+        return await self.outcomes.record(ended if made else unknown)
+
+    async def _changed(self) -> RawResult | None:
+        """Return the end of a call whose approval is about another state; None if it may run."""
+        why = await changed_since(self.attempt, self.request.base) if self.request.base else ""
+        return RawResult(status="failed", content=why) if why else None
+
+    @property
+    def _has_check(self) -> bool:
+        return second_attempt(self.attempt.tool.spec.effect) == "check"
+
+    def _lost_effect(self, entry: ClaimedEffect) -> LostEffect:
+        return LostEffect(self.attempt, entry, self.outcomes, self.notes, self.request.epoch)
+
+    async def _resolve_earlier_attempt(self, rejected: RawResult, lost: LostEffect) -> RawResult:
+        """Determine the outcome of an earlier attempt at a call that middleware now rejects."""
+        spec, rejection = self.attempt.tool.spec, text_of(rejected.content)
+        if self._has_check or lost.declared_absent:
+            earlier_outcome = await lost.earlier_outcome()
+            if earlier_outcome is None or earlier_outcome.status == "failed":
+                return rejected
+            if earlier_outcome.status == "ok":
+                hidden = f"an earlier attempt of {spec.name} took effect; its result is hidden: {rejection}"
+                return earlier_outcome.model_copy(update={"content": hidden})
+        reason = f"an earlier attempt of {spec.name} was interrupted, and this one was refused: {rejection}"
+        return await with_settling_notice(RawResult(status="unknown", content=reason), lost.entry, spec)
+
+    async def _through(self, make: Callable[[], Awaitable[RawResult]], work: ToolWork) -> tuple[RawResult, bool]:
+        """Make a call, through the middleware if there is any; return how it ended, and whether it was made."""
+        return await self.guard.through(make, work) if self.guard else (await make(), True)
 
 
 def _lacks_newer(tool: Tool, recorded: str, read: str) -> bool:

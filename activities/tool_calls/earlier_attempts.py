@@ -11,9 +11,7 @@
 """
 
 import asyncio
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 
 from temporalio import activity
 from temporalio.api.enums.v1 import TimeoutType
@@ -42,17 +40,13 @@ _HEARTBEAT_SECONDS = 3.0
 """Seconds to wait until Temporal has a heartbeat; then the attempt fails, and is retried."""
 
 
+@dataclass
 class AttemptNotes:
-    """The state that this attempt leaves for the next one.
+    """The state that this attempt leaves for the next one."""
 
-    Args:
-        request: The activity's request.
-        before: The state that the attempts before this one left; None for none.
-    """
-
-    def __init__(self, request: ToolRequest, before: EarlierAttempts | None) -> None:
-        self._request = request
-        self.state = before
+    request: ToolRequest
+    state: EarlierAttempts | None
+    """At first, the state that the attempts before this one left; None for none."""
 
     @property
     def in_doubt(self) -> InDoubt | None:
@@ -61,35 +55,31 @@ class AttemptNotes:
 
     @in_doubt.setter
     def in_doubt(self, end: InDoubt) -> None:
-        self.state = _state_for(self.state, self._request).model_copy(update={"in_doubt": end})
+        self.state = _state_for(self.state, self.request).model_copy(update={"in_doubt": end})
 
     def count_raised(self) -> int:
         """Count one more call of an idempotent tool that raised; return how many there are."""
-        state = _state_for(self.state, self._request)
+        state = _state_for(self.state, self.request)
         self.state = state.model_copy(update={"raised": state.raised + 1})
         return self.state.raised
 
-    @contextmanager
-    def recording_failure(self, secrets: Secrets) -> Iterator[None]:
-        """If the block fails, record that for the next attempt.
+    def record_failure(self, error: Exception, *, seconds: float, secrets: Secrets) -> None:
+        """Leave the failure of this attempt for the next one.
 
         Args:
+            error: Why it failed.
+            seconds: How long it took.
             secrets: Redacted from the error.
         """
-        started = time.monotonic()
-        try:
-            yield
-        except Exception as error:
-            if not activity.info().is_local:
-                seconds = round(time.monotonic() - started, 3)
-                if not isinstance(error, Waits):
-                    # Redacted before it is cut: half a secret would not be found.
-                    message = secrets.redact(error_text(error))[:MESSAGE_CHARS]
-                    failure = AttemptFailure(kind=kind_of(error), message=message, seconds=seconds)
-                    self.state = with_failure(self.state, failure, self._request)
-                if self.state:
-                    activity.heartbeat(*sealed_details(self.state))
-            raise
+        if activity.info().is_local:
+            return
+        if not isinstance(error, Waits):
+            # Redacted before it is cut: half a secret would not be found.
+            message = secrets.redact(error_text(error))[:MESSAGE_CHARS]
+            failure = AttemptFailure(kind=kind_of(error), message=message, seconds=round(seconds, 3))
+            self.state = with_failure(self.state, failure, self.request)
+        if self.state:
+            activity.heartbeat(*sealed_details(self.state))
 
 
 def with_failure(before: EarlierAttempts | None, failure: AttemptFailure, request: ToolRequest) -> EarlierAttempts:
@@ -109,7 +99,7 @@ class WorkerCrashes:
         self._known: set[str] = set()
 
     async def before(self, request: ToolRequest) -> EarlierAttempts | None:
-        """Return how the attempts before this one failed; None for no failure.
+        """Return how the attempts before this one, a local or a repeated one, failed; None for no failure.
 
         If workers have crashed, this first leaves their number for the next attempt.
 
@@ -120,8 +110,6 @@ class WorkerCrashes:
         info = activity.info()
         if info.is_local:
             await self._check_local()
-            return None
-        if info.attempt == 1:
             return None
         before = earlier_details(EarlierAttempts, request)
         own = _pending(await _describe_own_run())

@@ -219,6 +219,8 @@ class Outcomes:
         return await self._store(lambda: clip_to(self.artifacts, redacted, self.request.clip, thread=self.thread))
 
     async def _redact_text(self, text: str) -> str:
+        if not self.secrets.forms:
+            return text
         # Not in the threads of tools: an effect has happened, and must not wait for those that hang.
         redact = self.secrets.redact
         return await asyncio.to_thread(redact, text) if len(text) > _LONG_TEXT else redact(text)

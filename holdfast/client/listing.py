@@ -28,7 +28,7 @@ from holdfast.core.base.text import one_line
 from holdfast.core.mac.seals import SealKeyUnknown
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW, RunResult
 from holdfast.core.run.state.state import Status
-from holdfast.core.temporal.encrypted import DecryptionFailed
+from holdfast.core.temporal.converter import DecryptionFailed
 from holdfast.errors import AnswerForged, HoldfastError, QueryRefused, StatusInvalid
 
 STATUSES: tuple[str, ...] = get_args(Status)

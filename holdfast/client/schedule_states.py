@@ -30,7 +30,7 @@ from holdfast.core.llm.blocks import text_of
 from holdfast.core.mac.seals import launched
 from holdfast.core.run.contracts.error_types import cause_of
 from holdfast.core.run.contracts.runs import SCHEDULED_WORKFLOW
-from holdfast.core.temporal.encrypted import DecryptionFailed
+from holdfast.core.temporal.converter import DecryptionFailed
 from holdfast.errors import HoldfastError, ScheduleExists, ScheduleInvalid, ScheduleNotFound, ThreadNotFound
 
 LIMIT = timedelta(seconds=10)

@@ -30,17 +30,20 @@ from temporalio.converter import (
 from holdfast.config.encryption_keys import PLAIN, EncryptionKey, parse_keys, split_plain
 from holdfast.core.base.canonical import canonical
 from holdfast.core.mac.seals import FleetKeys
-from holdfast.core.temporal.converter import SEAL, data_converter, sealing, workflow_of
-from holdfast.core.temporal.encrypted import (
+from holdfast.core.temporal.converter import (
     ENCRYPTED,
     PLACE,
+    SEAL,
     DecryptionFailed,
     KeyUnknown,
     PayloadAltered,
     PayloadMisplaced,
     PlaintextRefused,
+    data_converter,
+    sealing,
     unreadable,
     without_placeholder,
+    workflow_of,
 )
 from holdfast.core.temporal.failures import EncodingFailureConverter
 
@@ -55,7 +58,7 @@ __all__ = [
     "PayloadMisplaced",
     "PlaintextRefused",
 ]
-"""The errors are defined where payloads are read (`holdfast.core.temporal.encrypted`)."""
+"""The errors are defined where payloads are read (`holdfast.core.temporal.converter`)."""
 
 KEY_ID = "encryption-key-id"
 NONCE_BYTES = 12

@@ -13,7 +13,7 @@ from google.protobuf.json_format import MessageToJson, ParseDict, ParseError
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.converter import PayloadCodec
 
-from holdfast.core.temporal.encrypted import DecryptionFailed
+from holdfast.core.temporal.converter import DecryptionFailed
 from holdfast.errors import HoldfastError
 
 MAX_BYTES = 16_000_000

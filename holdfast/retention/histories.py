@@ -17,7 +17,7 @@ from holdfast.client.reading.executions import list_runs
 from holdfast.client.reading.histories import previous_of
 from holdfast.client.reading.runs import Runs
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW
-from holdfast.core.temporal.encrypted import DecryptionFailed
+from holdfast.core.temporal.converter import DecryptionFailed
 from holdfast.errors import Refused, ThreadNotFound
 
 _WITHIN = timedelta(seconds=10)

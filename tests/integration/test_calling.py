@@ -11,9 +11,9 @@ from temporalio.testing import ActivityEnvironment
 
 from holdfast import Agent, Catalog, Policy, ask, tool
 from holdfast.activities import calling_run
+from holdfast.activities.calling_run import InProcessAnswers
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput
 from holdfast.testing import call, say, steps
-from holdfast.worker.handover import InProcessAnswers
 from tests.support.rig import StartRig, check_thread, status_of
 
 

@@ -17,9 +17,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from holdfast import Absent, Found, NotDone, Tool, ToolContext, Unknown, tool
-from holdfast.activities.llm_calls.transcript_cache import TranscriptCache
+from holdfast.activities.tool_calls.call_tool import ToolExecution
 from holdfast.activities.tool_calls.earlier_attempts import AttemptNotes
-from holdfast.activities.tool_calls.guarded_call import GuardedCall
 from holdfast.activities.tool_calls.tool_attempt import Attempt
 from holdfast.activities.tool_calls.tool_outcomes import Outcomes
 from holdfast.core.llm.blocks import ToolCall
@@ -32,7 +31,6 @@ from holdfast.core.tools.secrets import NO_SECRETS
 from holdfast.storage.artifacts import PostgresArtifacts
 from holdfast.storage.imported_effects import ImportedEffect, put_effects
 from holdfast.storage.ledger import CONFIRMED_SECONDS, Ledger
-from holdfast.storage.threads import PostgresThreads
 from tests.support.rig import die
 
 SETTLES = 3_600.0
@@ -95,8 +93,7 @@ class Call:
         notes = AttemptNotes(request, self._notes)
         context = ToolContext(thread="t", workspace=self._folder, key=self.key, attempt=self._number)
         outcomes = Outcomes(PostgresArtifacts(self._pool), "t", request, NO_SECRETS)
-        transcripts = TranscriptCache(PostgresThreads(self._pool))
-        guarded = GuardedCall(Attempt(used, {}, context, {}), outcomes, None, transcripts, request, notes)
+        execution = ToolExecution(Attempt(used, {}, context, {}), outcomes, request, notes)
         named = CallAttempt("activity", self._number)
         start = not epoch and not more
         ledger = Ledger(self._pool, self._url)
@@ -104,10 +101,10 @@ class Call:
         async def make() -> ToolOutcome:
             async with ledger.claim(self.effect(epoch), thread="t", start=start, attempt=named) as entry:
                 if "undo" in more:
-                    return await guarded.undo(entry)
+                    return await execution.undo(entry)
                 if entry.outcome is not None:
                     return entry.outcome
-                outcome = await (guarded.settle(entry) if "settle" in more else guarded.run_once(entry))
+                outcome = await (execution.settle(entry) if "settle" in more else execution.run_once(entry))
                 return outcome if outcome.status in ("unknown", "cancelled") else await entry.finish(outcome)
 
         try:

@@ -17,6 +17,7 @@ from holdfast.core.log.event_log import event_line
 from holdfast.core.log.events import BudgetExtended
 from holdfast.core.run.contracts.runs import WORKFLOW
 from holdfast.core.run.rules.refusals import is_refused
+from holdfast.core.run.views.status import state_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.testing import Conversation, Reply, call, say
 from tests.support.people import KEYS, PEOPLE, answer, lift, signed
@@ -42,7 +43,7 @@ def test_no_payload_breaks_a_run_or_exceeds_a_budgets_limits(sent: list[Any]) ->
     for event in thread.log:
         assert not is_refused(event) or len(event_line(event)) < 1_500
     assert thread.state.account.limits["steps"] <= 10**6
-    to_json(thread.state.view())
+    to_json(state_view(thread.state))
     current_details(thread.state).encode()
     thread.check_consistent()
 

@@ -20,6 +20,7 @@ from holdfast.core.log.event_log import event_json
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.contracts.record import Notice
 from holdfast.core.run.state.features import CLAIMS
+from holdfast.core.run.views.deciders import pending_view
 from holdfast.core.run.views.web_ui import current_details
 from tests.support.runs import Thread, calls, loaded_thread
 
@@ -46,7 +47,7 @@ def asking(*said: str, features: int = CLAIMS) -> Thread:
 
 def screens(thread: Thread) -> list[str]:
     """Return the terminal's screens of the open request, in 80 columns."""
-    (request,) = thread.state.pending_view()
+    (request,) = pending_view(thread.state)
     request |= {"thread": "t"}
     payload = {"decision": "approve", "request": "1", "by": "alice"}
     view = View("t", Console(width=80, height=60, file=io.StringIO(), color_system=None))
@@ -67,7 +68,7 @@ def test_the_claim_stands_on_every_screen() -> None:
     for screen in (*screens(thread), current_details(thread.state)):
         assert CLAIMED in screen
         assert "The order was cancelled, so I pay it back." in screen
-    (request,) = thread.state.pending_view()
+    (request,) = pending_view(thread.state)
     assert request["claim"] == "The order was cancelled, so I pay it back."
 
 
@@ -127,7 +128,7 @@ def test_a_claim_forms_no_markup_in_slack(attack: str) -> None:
 
 def test_a_claim_decides_nothing() -> None:
     """Two requests that differ in the claim alone have the same digest, which a signer computes from the view."""
-    (one,), (other,) = (asking(said).state.pending_view() for said in ("It is safe.", "It is not."))
+    (one,), (other,) = (pending_view(asking(said).state) for said in ("It is safe.", "It is not."))
     assert one["claim"] != other["claim"]
     assert one["digest"] == other["digest"] == shown_digest(one) == shown_digest(other)
 
@@ -143,7 +144,7 @@ def test_a_claim_belongs_to_the_calls_of_its_reply_alone() -> None:
     thread = asking("Because.")
     thread.decide("1", "deny")
     thread.reply(calls("pay"))
-    assert thread.state.pending_view()[0]["claim"] == ""
+    assert pending_view(thread.state)[0]["claim"] == ""
     assert CLAIMED not in current_details(thread.state)
 
 

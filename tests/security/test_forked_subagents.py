@@ -25,6 +25,7 @@ from holdfast.core.run.contracts.subagents import (
     SubagentReports,
 )
 from holdfast.core.run.state.features import FORKS
+from holdfast.core.run.views.deciders import pending_view
 from tests.security.test_forks import fault
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
 
@@ -82,7 +83,7 @@ def test_a_fork_neither_awaits_nor_ends_its_originals_sub_agents() -> None:
     assert "not available here" in fork.messages()[-1]["content"]
     fork.reply(made(task="anew"))
     assert not fork.waiting(StartSubagentsRequest)  # an agent of its own has effects, so it asks first
-    assert fork.decide(fork.state.pending_view()[0]["request"]) == "accepted"
+    assert fork.decide(pending_view(fork.state)[0]["request"]) == "accepted"
     assert start(fork).path == ("u",)
     assert [child.thread for child in fork.state.subagents.open] == ["u.5"]
     fork.check_consistent()
@@ -116,7 +117,7 @@ def test_a_fork_of_a_sub_agents_thread_has_no_parent_and_keeps_its_limits() -> N
     fork.finish(3)
     fork.reply(made())
     assert "depth 1" in fork.messages()[-1]["content"]
-    assert not any("path" in request for request in fork.state.pending_view())
+    assert not any("path" in request for request in pending_view(fork.state))
     fork.reply(says("done"))
     fork.archive()
     assert not fork.waiting(AnnounceEnd)

@@ -11,8 +11,8 @@ from temporalio.converter import ActivitySerializationContext
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from holdfast.activities.heartbeats import heartbeats
-from holdfast.activities.llm_calls.outages import earlier_failures, heartbeat_details, recording_failure
+from holdfast.activities.heartbeats import earlier_details, heartbeats
+from holdfast.activities.llm_calls.outages import Attempt, heartbeat_details, record_failure
 from holdfast.core.llm.outages import LLMFailure, Outage
 from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.llm_calls import Failures, LLMRequest
@@ -51,10 +51,10 @@ def left(**where: Any) -> tuple[Any, ...]:
 
 def test_an_attempt_reads_the_details_of_the_previous_one() -> None:
     """As a control, details sealed with the fleet key for this call of this thread are read."""
-    failures = attempt(left()).run(earlier_failures, ORDER)
+    failures = attempt(left()).run(earlier_details, Failures, ORDER)
     assert failures
     assert failures.outage == OUTAGE
-    assert attempt().run(earlier_failures, ORDER) is None
+    assert attempt().run(earlier_details, Failures, ORDER) is None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_an_attempt_reads_the_details_of_the_previous_one() -> None:
 )
 def test_a_forged_heartbeat_is_dropped(details: Any) -> None:
     """Anyone who polls an activity task can write its heartbeat: its text is ignored, and no attempt fails."""
-    assert attempt(details).run(earlier_failures, ORDER) is None
+    assert attempt(details).run(earlier_details, Failures, ORDER) is None
 
 
 def test_a_secret_in_a_providers_error_is_redacted_in_heartbeats() -> None:
@@ -84,12 +84,11 @@ def test_a_secret_in_a_providers_error_is_redacted_in_heartbeats() -> None:
     env.on_heartbeat = lambda *details: beats.append(details)
 
     def fail(secrets: Secrets) -> None:
-        with recording_failure(ORDER, None, secrets):
-            raise ApplicationError("503: no room for sk-hunter2-hunter2", type="InternalServerError")
+        error = ApplicationError("503: no room for sk-hunter2-hunter2", type="InternalServerError")
+        record_failure(error, ORDER, None, Attempt(), secrets)
 
     for secrets, word in ((NO_SECRETS, "sk-hunter2-hunter2"), (Secrets({"KEY": "sk-hunter2-hunter2"}), "[secret KEY]")):
-        with pytest.raises(ApplicationError):
-            env.run(fail, secrets)
+        env.run(fail, secrets)
         assert word in beats.pop()[1]
 
 
@@ -107,7 +106,9 @@ async def test_a_long_attempt_keeps_the_details_of_earlier_ones(monkeypatch: pyt
             done.set()
 
     async def wait() -> None:
-        async with heartbeats(*heartbeat_details(earlier_failures(ORDER), ORDER)):
+        failures = earlier_details(Failures, ORDER)
+        assert failures
+        async with heartbeats(*heartbeat_details(failures, ORDER)):
             await done.wait()
 
     env.on_heartbeat = beat

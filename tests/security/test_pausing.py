@@ -17,6 +17,7 @@ from holdfast.core.run.contracts.snapshot import RunSnapshot
 from holdfast.core.run.inputs.pause import PAUSES
 from holdfast.core.run.machine import rollover
 from holdfast.core.run.rules import refusals
+from holdfast.core.run.views.status import state_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.testing import call, say, steps
 from tests.support.people import clerk, payments
@@ -45,7 +46,7 @@ def test_no_payload_breaks_a_run_or_starts_anything(sent: list[tuple[str, Any]])
         thread.signal(name, payload)
     assert not thread.running_calls
     assert all(len(event_line(event)) < 50_000 for event in thread.log if isinstance(event, RunPaused | RunResumed))
-    to_json(thread.state.view())
+    to_json(state_view(thread.state))
     current_details(thread.state).encode()
     snapshot = RunSnapshot(state=thread.state, transcript=thread.run.transcript.base, tail=tuple(thread.log))
     assert through_json(snapshot) == snapshot

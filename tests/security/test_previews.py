@@ -24,6 +24,7 @@ from holdfast.core.base.text import invisible
 from holdfast.core.log.event_log import event_json
 from holdfast.core.run.contracts.record import Notice
 from holdfast.core.run.state.features import PREVIEWS
+from holdfast.core.run.views.deciders import pending_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.secrets import Secrets
@@ -47,7 +48,7 @@ def asking(preview: CallPreview) -> Thread:
 
 def screens(thread: Thread) -> list[str]:
     """Return the terminal's screens of the open request, in 80 columns."""
-    (request,) = thread.state.pending_view()
+    (request,) = pending_view(thread.state)
     request |= {"thread": "t"}
     view = View("t", Console(width=80, height=60, file=io.StringIO(), color_system=None))
     for event in thread.log:

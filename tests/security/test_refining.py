@@ -24,6 +24,7 @@ from holdfast.core.run.rules import refusals
 from holdfast.core.run.rules.compaction import summary_message
 from holdfast.core.run.rules.refusals import is_refused
 from holdfast.core.run.state.context import REFINEMENTS
+from holdfast.core.run.views.status import state_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.testing import call, say, steps
 from tests.support.people import (
@@ -70,7 +71,7 @@ def test_no_payload_breaks_a_run_or_starts_anything(sent: list[Any]) -> None:
     for event in thread.log:
         assert not is_refused(event) or len(event_line(event)) < 1_500
         assert not isinstance(event, TaskRefined) or len(event_line(event)) < 20_000
-    to_json(thread.state.view())
+    to_json(state_view(thread.state))
     current_details(thread.state).encode()
     snapshot = RunSnapshot(state=thread.state, transcript=thread.run.transcript.base, tail=tuple(thread.log))
     assert through_json(snapshot) == snapshot
@@ -175,7 +176,7 @@ def test_no_text_or_name_imitates_people_or_holdfast() -> None:
     read_as_markup = re.sub(r"(?<!\\)`[^`\n]+`", "", page)  # text in a code span is shown unchanged
     for markup in ("\n# ", "\n## ", "<img", "![", "> [Refinement"):
         assert not re.search(rf"(?<!\\){re.escape(markup)}", read_as_markup)
-    screen = show_screen(thread.state.view(), retrying=[], ui=None).plain
+    screen = show_screen(state_view(thread.state), retrying=[], ui=None).plain
     assert not invisible(screen)
     refined = next(event for event in thread.log if isinstance(event, TaskRefined))
     line = shown_line(refined.model_dump(mode="json")).plain

@@ -31,6 +31,8 @@ from holdfast.core.log.events import EVENTS
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.rules.budget import BUDGET_SPENT
 from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.deciders import request_view
+from holdfast.core.run.views.status import state_view
 from holdfast.core.run.views.web_ui import HARMLESS
 from holdfast.core.streams.drafts import Draft
 from holdfast.errors import EventOutOfPlace
@@ -109,7 +111,7 @@ class View:
     def _update_requests(self) -> None:
         """Pass the open requests of the run and of its sub-agents to the keys, in one list."""
         own = [
-            {**self.state.request_view(request), "thread": self.state.thread, "arguments": parsed(request.arguments)}
+            {**request_view(self.state, request), "thread": self.state.thread, "arguments": parsed(request.arguments)}
             for request in self.state.authority.requests
         ]
         blocked = self.state.blocked is not None and self.state.blocked.cause != BUDGET_SPENT  # `retry` does not help
@@ -198,7 +200,7 @@ class View:
             if state.blocked.cause == BUDGET_SPENT:
                 more = more_text(state.account.view())
                 yield Text(f"  {CLI.command('extend', state.thread, '--budget', more)}", "bold")
-            elif limits := limits_text(state.view()["limits"]):
+            elif limits := limits_text(state_view(state)["limits"]):
                 yield Text(f"  {limits}", "red")
 
     def _waiting(self) -> Iterator[Text]:

@@ -29,7 +29,7 @@ from holdfast.client.reading.runs import Runs
 from holdfast.core.loop.state import LoopInput
 from holdfast.core.mac.starts import START_WITHIN, Start, refusal
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, WORKFLOW, RunInput
-from holdfast.core.temporal.encrypted import DecryptionFailed
+from holdfast.core.temporal.converter import DecryptionFailed
 from holdfast.core.temporal.history import READING, check_time, decode
 from holdfast.errors import FeaturesUnknown, HistoryUnreadable, HoldfastError
 

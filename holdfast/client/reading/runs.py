@@ -33,7 +33,8 @@ from holdfast.config.programs import CLI, WORKER
 from holdfast.core.base.text import one_line
 from holdfast.core.mac.seals import SealKeyUnknown, is_unsealed
 from holdfast.core.run.contracts.runs import LOOP_WORKFLOW, QUERIES, WORKFLOW, View
-from holdfast.core.temporal.encrypted import DecryptionFailed, decrypt_in_place
+from holdfast.core.temporal.converter import DecryptionFailed
+from holdfast.core.temporal.encrypted import decrypt_in_place
 from holdfast.errors import (
     AnswerForged,
     HoldfastError,

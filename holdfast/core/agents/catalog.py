@@ -3,13 +3,21 @@
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast.core.agents.agent import Agent, AgentSpec
-from holdfast.core.agents.collecting import brought_agents, brought_tools, by_name
+from holdfast.core.agents.collecting import (
+    brought_agents,
+    brought_tools,
+    by_name,
+    check_named,
+    checked_middleware,
+    source_locations,
+    unique_by_name,
+)
 from holdfast.core.agents.mcp_servers import MCP
 from holdfast.core.agents.middleware import Middleware
-from holdfast.core.agents.names import id_if_any, names_of
+from holdfast.core.agents.names import id_if_any
 from holdfast.core.agents.providers import Provider, by_type, check_provided, name_of, read_provider
 from holdfast.core.agents.results import result_tool
 from holdfast.core.agents.run_functions import ToolSet, check_function, is_function
@@ -25,14 +33,12 @@ from holdfast.core.memory.semantic import MemoryStore
 from holdfast.core.stores import ArtifactStore, ThreadStore
 from holdfast.core.tools.decorator import Tool
 from holdfast.core.tools.effects import Effect
-from holdfast.core.tools.signatures import source_location, with_location
+from holdfast.core.tools.signatures import with_location
 from holdfast.core.tools.spec import FINAL_RESULT
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS, offered
 from holdfast.core.tools.triggers import RUNTIME_TOOLS
 from holdfast.core.tools.typed_context import model_problem, schema_of
 from holdfast.errors import CatalogError
-
-_T = TypeVar("_T")
 
 
 class Catalog:
@@ -88,24 +94,24 @@ class Catalog:
             if not isinstance(declared, MCP):
                 raise CatalogError(f"{declared!r} is not an MCP server; write MCP(NAME, url=…)")
         self.threads, self.artifacts, self.memories = threads, artifacts, memories
-        found = _by_name("agent", [(agent.name, agent) for agent in listed], brought=brought_agents(listed))
-        self.tools = _by_name(
+        found = unique_by_name("agent", [(agent.name, agent) for agent in listed], brought=brought_agents(listed))
+        self.tools = unique_by_name(
             "tool", [(tool.spec.name, tool) for tool in tool_list], brought=brought_tools(found.values())
         )
         self.agents = {name: by_name(agent) for name, agent in found.items()}
-        self.mcp = _by_name("MCP server", [(server.name, server) for server in servers])
+        self.mcp = unique_by_name("MCP server", [(server.name, server) for server in servers])
         self.resources = by_type(resources)
         """The providers by type, in the order in which they are opened."""
-        self.middleware = _checked_middleware(middleware, self.resources)
-        self.skills = _by_name("skill", [(skill.name, skill) for skill in skill_list])
+        self.middleware = checked_middleware(middleware, self.resources)
+        self.skills = unique_by_name("skill", [(skill.name, skill) for skill in skill_list])
         for each_tool in self.tools.values():
             check_provided(each_tool, self.resources)
         if not self.agents:
             raise CatalogError("a catalog needs at least one agent")
         for agent in self.agents.values():
-            _check_named(agent, "tools", [name for name in agent.tool_names if not self._is_unpinned(name)], self.tools)
-            _check_named(agent, "skills", agent.skills, self.skills)
-            _check_named(agent, "subagents", agent.subagent_names, self.agents)
+            check_named(agent, "tools", [name for name in agent.tool_names if not self._is_unpinned(name)], self.tools)
+            check_named(agent, "skills", agent.skills, self.skills)
+            check_named(agent, "subagents", agent.subagent_names, self.agents)
             if why := limit_excess(self.skills_of(agent.name)):
                 raise CatalogError(
                     f"agent {agent.name!r}: {why}; select the skills that it needs with Agent(skills=(…))"
@@ -161,7 +167,7 @@ class Catalog:
                 has = "has no context" if agent.context is None else f"has the context {agent.context.__name__}"
                 return (
                     f"agent {agent.name!r} {has}, and its tool {tool.spec.name!r} wants {wanted.__name__}: set "
-                    f"Agent(context=…), or select other tools with Agent(tools=[…]){_source_locations(tool)}"
+                    f"Agent(context=…), or select other tools with Agent(tools=[…]){source_locations(tool)}"
                 )
         return ""
 
@@ -173,7 +179,7 @@ class Catalog:
         if tool.spec.effect is not Effect.READ or properties.keys() != tool.spec.defaults.keys():
             raise CatalogError(
                 f"agent {agent.name!r} verifies with {name!r}: it must be a read-only tool without arguments"
-                f"{_source_locations(tool)}"
+                f"{source_locations(tool)}"
             )
 
     def _check_runtime_names(self, agent: Agent) -> None:
@@ -186,7 +192,7 @@ class Catalog:
             if tool and tool.spec.kind != "runtime":
                 raise CatalogError(
                     f"agent {agent.name!r} has {option}, whose tool {name!r} has the name of another one: rename that, "
-                    f"or leave out {option}{_source_locations(tool)}"
+                    f"or leave out {option}{source_locations(tool)}"
                 )
 
     def offering(self, tool: Tool, *, to: Callable[[Agent], bool] | None = None) -> "Catalog":
@@ -348,7 +354,7 @@ class Catalog:
         chosen = tuple(dict.fromkeys(names))
         if isinstance(agent.tools, ToolSet):
             known = self.tools if agent.tools.known is None else agent.tools.known
-            _check_named(agent, "tools", chosen, [*known, *agent.tools.added])
+            check_named(agent, "tools", chosen, [*known, *agent.tools.added])
             chosen = tuple(dict.fromkeys((*chosen, *agent.tools.added)))
         if missing := [name for name in agent.verifier_names if name not in chosen]:
             raise CatalogError(f"agent {agent.name!r} verifies with {missing[0]!r}, which its function left out")
@@ -390,53 +396,3 @@ class Catalog:
         changed = Catalog(**{**given, **changes})
         changed.module = self.module
         return changed
-
-
-def _check_named(agent: Agent, kind: str, named: Iterable[str] | None, available: Iterable[str]) -> None:
-    """Reject an agent that names tools or skills that are not in the catalog."""
-    known = list(available)
-    if missing := [name for name in named or () if name not in known]:
-        listed = ", ".join(known) or "none"
-        raise CatalogError(
-            f"agent {agent.name!r} names {kind} that are not in the catalog: {missing}; the catalog has: {listed}"
-        )
-
-
-def _checked_middleware(
-    middleware: Iterable[Middleware | type[Middleware]], resources: Mapping[Any, Provider]
-) -> tuple[Middleware | type[Middleware], ...]:
-    """Reject an object that is not middleware, and a class without a resource of that type."""
-    layers = tuple(middleware)
-    for each in layers:
-        if isinstance(each, type) and issubclass(each, Middleware):
-            if each not in resources:
-                raise CatalogError(
-                    f"middleware {each.__name__}: no resource of that type; add a provider of it to "
-                    f"Catalog(resources=[…]), or pass an object: {each.__name__}()"
-                )
-        elif not isinstance(each, Middleware):
-            raise CatalogError(f"{each!r} is not middleware; derive its class from holdfast.Middleware")
-    return layers
-
-
-def _by_name(kind: str, named: Iterable[tuple[str, _T]], *, brought: Iterable[_T] = ()) -> dict[str, _T]:
-    """Return things by name: each of `named` has another name, and `brought` may have the same objects again."""
-    found: dict[str, _T] = {}
-    for name, thing in named:
-        if name in found:
-            raise CatalogError(f"two {kind}s are named {name!r}{_source_locations(found[name], thing)}")
-        found[name] = thing
-    for thing in brought:
-        (name,) = names_of([thing])
-        if (first := found.setdefault(name, thing)) is not thing:
-            raise CatalogError(
-                f"two different {kind}s are named {name!r}{_source_locations(first, thing)}: rename one of them, or "
-                "use one object everywhere"
-            )
-    return found
-
-
-def _source_locations(*things: object) -> str:
-    """Return the source locations of the tools among these, to append to a message; empty if there are none."""
-    found = [source_location(thing.function) for thing in things if isinstance(thing, Tool)]
-    return f" ({', '.join(found)})" if any(found) else ""

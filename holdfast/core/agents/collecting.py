@@ -1,10 +1,20 @@
-"""The tools and sub-agents that the agents of a catalog bring into it as objects."""
+"""Collects what a catalog is made of, each thing under one name: what it lists, and the tools and sub-agents that its
+agents bring into it as objects.
+"""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from holdfast.core.agents.agent import Agent
+from holdfast.core.agents.middleware import Middleware
+from holdfast.core.agents.names import names_of
+from holdfast.core.agents.providers import Provider
 from holdfast.core.agents.run_functions import ToolSet
 from holdfast.core.tools.decorator import Tool
+from holdfast.core.tools.signatures import source_location
+from holdfast.errors import CatalogError
+
+_T = TypeVar("_T")
 
 
 def brought_tools(agents: Iterable[Agent]) -> Iterator[Tool]:
@@ -31,3 +41,53 @@ def by_name(agent: Agent) -> Agent:
         names["tools"] = agent.tool_names
     changes = {field: named for field, named in names.items() if named != getattr(agent, field)}
     return agent.model_copy(update=changes) if changes else agent
+
+
+def check_named(agent: Agent, kind: str, named: Iterable[str] | None, available: Iterable[str]) -> None:
+    """Reject an agent that names tools or skills that are not in the catalog."""
+    known = list(available)
+    if missing := [name for name in named or () if name not in known]:
+        listed = ", ".join(known) or "none"
+        raise CatalogError(
+            f"agent {agent.name!r} names {kind} that are not in the catalog: {missing}; the catalog has: {listed}"
+        )
+
+
+def checked_middleware(
+    middleware: Iterable[Middleware | type[Middleware]], resources: Mapping[Any, Provider]
+) -> tuple[Middleware | type[Middleware], ...]:
+    """Reject an object that is not middleware, and a class without a resource of that type."""
+    layers = tuple(middleware)
+    for each in layers:
+        if isinstance(each, type) and issubclass(each, Middleware):
+            if each not in resources:
+                raise CatalogError(
+                    f"middleware {each.__name__}: no resource of that type; add a provider of it to "
+                    f"Catalog(resources=[…]), or pass an object: {each.__name__}()"
+                )
+        elif not isinstance(each, Middleware):
+            raise CatalogError(f"{each!r} is not middleware; derive its class from holdfast.Middleware")
+    return layers
+
+
+def unique_by_name(kind: str, named: Iterable[tuple[str, _T]], *, brought: Iterable[_T] = ()) -> dict[str, _T]:
+    """Return things by name: each of `named` has another name, and `brought` may have the same objects again."""
+    found: dict[str, _T] = {}
+    for name, thing in named:
+        if name in found:
+            raise CatalogError(f"two {kind}s are named {name!r}{source_locations(found[name], thing)}")
+        found[name] = thing
+    for thing in brought:
+        (name,) = names_of([thing])
+        if (first := found.setdefault(name, thing)) is not thing:
+            raise CatalogError(
+                f"two different {kind}s are named {name!r}{source_locations(first, thing)}: rename one of them, or "
+                "use one object everywhere"
+            )
+    return found
+
+
+def source_locations(*things: object) -> str:
+    """Return the source locations of the tools among these, to append to a message; empty if there are none."""
+    found = [source_location(thing.function) for thing in things if isinstance(thing, Tool)]
+    return f" ({', '.join(found)})" if any(found) else ""

@@ -39,8 +39,7 @@ from temporalio.converter import (
 from holdfast.core.mac.seals import FleetKeys, WorkflowRef
 from holdfast.core.mac.vouched import PersonInput, is_person_input
 from holdfast.core.run.contracts.runs import WORKFLOW_TYPES
-from holdfast.core.temporal.converter import SEAL, LeanPayloadConverter, data_converter, workflow_of
-from holdfast.core.temporal.encrypted import ENCRYPTED, PLACE
+from holdfast.core.temporal.converter import ENCRYPTED, PLACE, SEAL, LeanPayloadConverter, data_converter, workflow_of
 
 PartT = TypeVar("PartT")
 

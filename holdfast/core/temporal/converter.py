@@ -7,6 +7,8 @@ processes may create (`holdfast.core.mac.seals`).
 3. The data stays readable, because the seal is in the payload's metadata.
 4. A value without a type is an unverified claim: the argument of a signal or an update. If it does not decode, it
    becomes `Unread`.
+5. A codec that cannot decrypt a payload puts a placeholder with the reason in its place, until the type of the value is
+   known: then the error is raised, or the value is rejected. Nobody can send a placeholder.
 """
 
 import copy
@@ -14,7 +16,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Final, Self, cast
 
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payload
@@ -32,11 +34,45 @@ from holdfast.core.base.models import Unread
 from holdfast.core.base.text import one_line
 from holdfast.core.mac.seals import FleetKeys, Unsealed, WorkflowRef, sealing_id
 from holdfast.core.run.state.features import require_features
-from holdfast.core.temporal.encrypted import UNREADABLE, KeyUnknown, PlaintextRefused, why_unreadable
 from holdfast.core.temporal.failures import LenientFailureConverter
+from holdfast.errors import HoldfastError
 
 SEAL = "seal"
 """The metadata key of a payload's seal."""
+
+ENCRYPTED: Final = b"binary/encrypted"
+"""The encoding in the metadata of an encrypted payload."""
+
+PLACE: Final = "encryption-place"
+"""The metadata key of the place (namespace and workflow id) that an encrypted payload is bound to."""
+
+UNREADABLE: Final = b"binary/unreadable"
+"""The encoding of the placeholder for a payload that could not be decrypted; used only within a process."""
+
+_WHY, _ERROR = "why", "error"
+
+
+class DecryptionFailed(HoldfastError):
+    """An encrypted payload cannot be read."""
+
+
+class KeyUnknown(DecryptionFailed):
+    """The payload was encrypted with a key that this process does not have."""
+
+
+class PayloadAltered(DecryptionFailed):
+    """The payload was altered, or another key has the same id."""
+
+
+class PayloadMisplaced(DecryptionFailed):
+    """The payload was encrypted for another workflow."""
+
+
+class PlaintextRefused(DecryptionFailed):
+    """A sealed payload is not encrypted, although our own processes encrypt all that they seal."""
+
+
+_ERRORS = {kind.__name__: kind for kind in (KeyUnknown, PayloadAltered, PayloadMisplaced, PlaintextRefused)}
 
 
 class _LeanJSON(PydanticJSONPlainPayloadConverter):
@@ -168,6 +204,23 @@ class LeanPayloadConverter(CompositePayloadConverter):
 
 def _is_placeholder(payload: Payload) -> bool:
     return payload.metadata.get("encoding") == UNREADABLE
+
+
+def unreadable(payload: Payload, error: DecryptionFailed) -> Payload:
+    """Return the placeholder for a payload that could not be decrypted, to use until its type is known."""
+    why = {_WHY: str(error).encode(), _ERROR: type(error).__name__.encode()}
+    return Payload(metadata={"encoding": UNREADABLE, **why}, data=payload.data)
+
+
+def without_placeholder(payload: Payload) -> Payload:
+    """Return a payload as received: one that somebody sent as a placeholder has no encoding; any other is unchanged."""
+    return Payload(data=payload.data) if _is_placeholder(payload) else payload
+
+
+def why_unreadable(payload: Payload) -> DecryptionFailed:
+    """Return the error in a placeholder."""
+    kind = _ERRORS.get(payload.metadata.get(_ERROR, b"").decode("utf-8", "replace"), DecryptionFailed)
+    return kind(payload.metadata.get(_WHY, b"it is no payload of ours").decode("utf-8", "replace"))
 
 
 def seals_in(converter: DataConverter) -> FleetKeys:

@@ -1,5 +1,4 @@
-"""Encrypted payloads: placeholders for those that cannot be decrypted, and decryption of the payloads in a message of
-Temporal's API, such as a history event or a description.
+"""Decryption of the payloads in a message of Temporal's API, such as a history event or a description.
 
 1. Temporal's client decodes the values that it returns, but returns histories and descriptions as stored.
 2. Anybody can send a signal, an update or a start with a payload that claims to be encrypted. Such a claim stays as it
@@ -8,7 +7,6 @@ Temporal's API, such as a history event or a description.
 
 import json
 from collections.abc import Iterator
-from typing import Final
 
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import Payload
@@ -16,64 +14,20 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import PayloadCodec
 
-from holdfast.errors import HoldfastError
+from holdfast.core.temporal.converter import (
+    ENCRYPTED,
+    UNREADABLE,
+    DecryptionFailed,
+    unreadable,
+    without_placeholder,
+)
 
-ENCRYPTED: Final = b"binary/encrypted"
-"""The encoding in the metadata of an encrypted payload."""
-
-PLACE: Final = "encryption-place"
-"""The metadata key of the place (namespace and workflow id) that an encrypted payload is bound to."""
-
-UNREADABLE: Final = b"binary/unreadable"
-"""The encoding of the placeholder for a payload that could not be decrypted; used only within a process."""
-
-_WHY, _ERROR = "why", "error"
 _CLAIMS = (
     "workflow_execution_signaled_event_attributes",
     "workflow_execution_update_accepted_event_attributes",
     "workflow_execution_update_admitted_event_attributes",
 )
 """The events that record input that anybody may have sent."""
-
-
-class DecryptionFailed(HoldfastError):
-    """An encrypted payload cannot be read."""
-
-
-class KeyUnknown(DecryptionFailed):
-    """The payload was encrypted with a key that this process does not have."""
-
-
-class PayloadAltered(DecryptionFailed):
-    """The payload was altered, or another key has the same id."""
-
-
-class PayloadMisplaced(DecryptionFailed):
-    """The payload was encrypted for another workflow."""
-
-
-class PlaintextRefused(DecryptionFailed):
-    """A sealed payload is not encrypted, although our own processes encrypt all that they seal."""
-
-
-_ERRORS = {kind.__name__: kind for kind in (KeyUnknown, PayloadAltered, PayloadMisplaced, PlaintextRefused)}
-
-
-def unreadable(payload: Payload, error: DecryptionFailed) -> Payload:
-    """Return the placeholder for a payload that could not be decrypted, to use until its type is known."""
-    why = {_WHY: str(error).encode(), _ERROR: type(error).__name__.encode()}
-    return Payload(metadata={"encoding": UNREADABLE, **why}, data=payload.data)
-
-
-def without_placeholder(payload: Payload) -> Payload:
-    """Return a payload as received: one that somebody sent as a placeholder has no encoding; any other is unchanged."""
-    return Payload(data=payload.data) if payload.metadata.get("encoding") == UNREADABLE else payload
-
-
-def why_unreadable(payload: Payload) -> DecryptionFailed:
-    """Return the error in a placeholder."""
-    kind = _ERRORS.get(payload.metadata.get(_ERROR, b"").decode("utf-8", "replace"), DecryptionFailed)
-    return kind(payload.metadata.get(_WHY, b"it is no payload of ours").decode("utf-8", "replace"))
 
 
 async def decrypt_in_place(message: Message, codec: PayloadCodec | None) -> None:

@@ -15,28 +15,34 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, Literal, overload
 
-import docstring_parser
-from pydantic import BaseModel, Field
-from pydantic_core import PydanticUndefined
+from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from holdfast.core.tools.arguments import Arguments, read_arguments
 from holdfast.core.tools.companions import check_companion, check_secrets
 from holdfast.core.tools.consequences import check_consequence
+from holdfast.core.tools.definition import (
+    check_callable,
+    check_doubts,
+    checked_writes,
+    fields_of,
+    read_docstring,
+    read_effect,
+)
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.foreign_waits import Resumed
 from holdfast.core.tools.not_done import Exceptions
 from holdfast.core.tools.progress_file import USUAL_FILE, ProgressFile
 from holdfast.core.tools.resources import check_files, files_of, resources_of
-from holdfast.core.tools.schemas import Fields, arguments_of
+from holdfast.core.tools.schemas import arguments_of
 from holdfast.core.tools.secrets import NO_SECRETS, Secrets
-from holdfast.core.tools.signatures import annotated_text, hints_of, parameters_of, plain, with_location
-from holdfast.core.tools.spec import LONGEST_SETTLING, ToolSpec
+from holdfast.core.tools.signatures import hints_of, parameters_of, plain, with_location
+from holdfast.core.tools.spec import ToolSpec
 from holdfast.core.tools.typed_context import SecretRef, contexts_of, read_context
 from holdfast.core.trust import NO_ORIGIN, Origin, Trust
 from holdfast.errors import ToolSignatureError
@@ -46,6 +52,9 @@ DEFAULT_TIMEOUT = 120.0
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The tool names that the API allows."""
+
+FUNCTIONS = 1_000
+"""The most functions whose parameters a process remembers."""
 
 NO_RESOURCES: Mapping[Any, Any] = MappingProxyType({})
 
@@ -137,6 +146,34 @@ class Labelled:
 
 
 @dataclass(frozen=True)
+class Wants:
+    """The parameters of a function of a tool, and which of them Holdfast fills in."""
+
+    names: frozenset[str]
+    context: tuple[str, ...]
+    """Those that get the `ToolContext`."""
+    resources: Mapping[str, Any]
+    """Those that get a resource: its type by parameter name."""
+    models: Mapping[str, type[BaseModel]]
+    """Those that get the typed context of the run: its model by parameter name."""
+
+
+@lru_cache(maxsize=FUNCTIONS)
+def wants_of(function: Callable[..., Any]) -> Wants:
+    """Read the parameters of a tool's function or companion: once, because it takes longer than most calls.
+
+    Raises:
+        ToolSignatureError: A resource or a context is part of a larger type.
+    """
+    return Wants(
+        frozenset(parameter.name for parameter in parameters_of(function)),
+        tuple(name for name, hint in hints_of(function).items() if hint is ToolContext),
+        resources_of(function),
+        contexts_of(function),
+    )
+
+
+@dataclass(frozen=True)
 class Tool(Generic[R_co]):
     """A function with its schema, made by `@tool`. Calling it calls the original function."""
 
@@ -155,11 +192,14 @@ class Tool(Generic[R_co]):
     preview: Callable[..., Any] | None = None
     """Says what a call would do, without doing it."""
 
+    @property
+    def _functions(self) -> tuple[Callable[..., Any] | None, ...]:
+        return self.function, self.check, self.undo, self.preview
+
     @cached_property
     def takes_context(self) -> bool:
         """Whether one of its functions takes the context, and so has access to the workspace."""
-        functions = (self.function, self.check, self.undo, self.preview)
-        return any(ToolContext in hints_of(each).values() for each in functions if each)
+        return any(wants_of(each).context for each in self._functions if each)
 
     def files_of(self, arguments: Mapping[str, Any]) -> tuple[str, ...] | None:
         """Return the files that a call with these arguments reads and writes; None for any."""
@@ -168,13 +208,12 @@ class Tool(Generic[R_co]):
     @cached_property
     def contexts(self) -> tuple[type[BaseModel], ...]:
         """The models by which its functions want the context of the run."""
-        functions = (self.function, self.check, self.undo, self.preview)
-        return tuple(dict.fromkeys(kind for each in functions if each for kind in contexts_of(each).values()))
+        return _models_of(*self._functions)
 
     @property
     def takes_key(self) -> bool:
         """Whether the function gets the effect key; an idempotent tool without it is idempotent by its arguments."""
-        return ToolContext in hints_of(self.function).values()
+        return bool(wants_of(self.function).context)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> R_co:
         """Call the original function, for example in a test."""
@@ -215,13 +254,12 @@ def bind(
     Raises:
         ContextInvalid: The function wants the context of the run by a model that it does not fit.
     """
-    names = {parameter.name for parameter in parameters_of(function)}
+    names = (wants := wants_of(function)).names
     bound = {name: value for name, value in arguments.items() if name in names}
-    bound |= {name: context for name, hint in hints_of(function).items() if name in names and hint is ToolContext}
+    bound |= {name: context for name in wants.context if name in names}
     if resources:
-        bound |= {name: resources[kind] for name, kind in resources_of(function).items() if name in names}
-    if wanted := contexts_of(function):
-        bound |= {name: read_context(kind, values or {}, more=True) for name, kind in wanted.items() if name in names}
+        bound |= {name: resources[kind] for name, kind in wants.resources.items() if name in names}
+    bound |= {name: read_context(kind, values or {}, more=True) for name, kind in wants.models.items() if name in names}
     return bound
 
 
@@ -316,20 +354,20 @@ def tool(
             raise ToolSignatureError(with_location(function, str(error))) from None
 
     def define(function: Callable[..., Any]) -> Tool:
-        _check_callable(function)
+        check_callable(function)
         tool_name = name or plain(function).__name__
         if not _NAME.fullmatch(tool_name):
             raise ToolSignatureError(f"tool {tool_name!r}: a name has up to 64 letters, digits, '_' or '-'")
-        kind = _effect(tool_name, effect, check)
-        _check_doubts(tool_name, kind, settles_within, not_done_on)
-        summary, described = _docstring(plain(function))
+        kind = read_effect(tool_name, effect, check)
+        check_doubts(tool_name, kind, settles_within, not_done_on)
+        summary, described = read_docstring(plain(function))
         text = summary if description is None else inspect.cleandoc(description).strip()
         if not text.strip():
             raise ToolSignatureError(
                 f"tool {tool_name!r} has no description, by which the LLM decides when to call it; write a docstring, "
                 'or @tool(description="…")'
             )
-        fields = _fields(tool_name, function, described)
+        fields = fields_of(tool_name, function, described, context=ToolContext)
         names = [str(field.alias) for _, field in fields.values()]
         for role, companion in (("check", check), ("undo", undo), ("preview", preview)):
             check_companion(tool_name, role, companion, parameters=names, context=ToolContext)
@@ -343,14 +381,12 @@ def tool(
             settles_within=settles_within,
             undoable=undo is not None,
             previews=preview is not None,
-            consequence=check_consequence(
-                tool_name, consequence, parameters=[str(f.alias) for _, f in fields.values()]
-            ),
+            consequence=check_consequence(tool_name, consequence, parameters=names),
             trust=trust,
             trusted_only=trusted_only,
             wants_origin=origin,
-            wants_context=bool(_contexts_of(function, check, undo, preview)),
-            writes=_checked_writes(tool_name, writes, _contexts_of(function, check, undo)),
+            wants_context=bool(_models_of(function, check, undo, preview)),
+            writes=checked_writes(tool_name, writes, _models_of(function, check, undo)),
         )
         check_secrets(tool_name, secrets, [function, check, undo, preview], context=ToolContext)
         check_files(tool_name, files, parameters=names)
@@ -360,107 +396,5 @@ def tool(
     return make(function) if function is not None else make
 
 
-def _effect(name: str, effect: Effect | str, check: Callable[..., Any] | None) -> Effect:
-    try:
-        kind = Effect(effect)
-    except ValueError:
-        known = ", ".join(Effect)
-        raise ToolSignatureError(f"tool {name!r}: effect {effect!r} is not one of {known}") from None
-    if (kind is Effect.VERIFIABLE) != (check is not None):
-        raise ToolSignatureError(
-            f"tool {name!r}: effect 'verifiable' and check=… belong together; "
-            f"here the effect is {kind.value!r} and check is {'missing' if check is None else 'given'}"
-        )
-    return kind
-
-
-def _check_doubts(name: str, effect: Effect, settles_within: float | None, not_done_on: Exceptions) -> None:
-    if effect is Effect.READ and (settles_within is not None or not_done_on):
-        raise ToolSignatureError(f"tool {name!r}: a read has no effect, so leave out settles_within and not_done_on")
-    number = isinstance(settles_within, int | float) and not isinstance(settles_within, bool)
-    if settles_within is not None and not (number and 0 <= settles_within <= LONGEST_SETTLING):
-        raise ToolSignatureError(
-            f"tool {name!r}: settles_within={settles_within!r} is not a number of seconds from 0 to "
-            f"{LONGEST_SETTLING:,} (a week)"
-        )
-    if not isinstance(not_done_on, tuple | list) or not all(
-        isinstance(each, type) and issubclass(each, BaseException) for each in not_done_on
-    ):
-        raise ToolSignatureError(
-            f"tool {name!r}: not_done_on={not_done_on!r} is not a tuple of exception types; "
-            "write not_done_on=(ValueError,)"
-        )
-
-
-def _contexts_of(*functions: Callable[..., Any] | None) -> list[type[BaseModel]]:
-    return [kind for each in functions if each for kind in contexts_of(each).values()]
-
-
-def _checked_writes(name: str, writes: Sequence[str], models: Sequence[type[BaseModel]]) -> tuple[str, ...]:
-    """Return the fields of the context that a tool changes; reject those that no model of its context has."""
-    known = {each for model in models for each in model.model_fields}
-    if isinstance(writes, str) or not all(isinstance(each, str) for each in writes):
-        raise ToolSignatureError(f'tool {name!r}: writes={writes!r} is no tuple of fields: writes=("verified",)')
-    if unknown := [each for each in writes if each not in known]:
-        hint = f"its fields are {', '.join(sorted(known))}" if known else "add a parameter `customer: Context[MODEL]`"
-        raise ToolSignatureError(
-            f"tool {name!r}: writes={tuple(writes)!r} names {unknown[0]!r}, which is no field of its context; {hint}"
-        )
-    return tuple(dict.fromkeys(writes))
-
-
-def _check_callable(function: Callable[..., Any]) -> None:
-    if isinstance(function, staticmethod | classmethod):
-        raise ToolSignatureError(f"{function!r} is no method yet; make a tool of it outside of its class")
-    if not inspect.isroutine(plain(function)):
-        raise ToolSignatureError(
-            f"{function!r} is not a function; make a tool of a function, an instance's method or a functools.partial"
-        )
-
-
-_SECTION = re.compile(r"(?:Args|Arguments|Parameters|Params|Keyword Args|Keyword Arguments|Attributes):[ \t]*(?:\n|\Z)")
-"""Matches the beginning of a docstring without a summary."""
-
-
-def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """Return a function's description, and those of its parameters by name."""
-    text = inspect.getdoc(function) or ""
-    if bare := _SECTION.match(text):
-        # The parser would mistake the section for the summary; on the first line, the section would lose its indent.
-        text = "\n".join([function.__name__, "", inspect.cleandoc(f"\n{function.__doc__}")])
-    docstring = docstring_parser.parse(text)
-    parts = (None if bare else docstring.short_description, docstring.long_description)
-    params = {p.arg_name: p.description or "" for p in docstring.params}
-    return "\n\n".join(part for part in parts if part), params
-
-
-def _fields(name: str, function: Callable[..., Any], descriptions: dict[str, str]) -> Fields:
-    """Read a function's parameters."""
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ToolSignatureError(f"tool {name!r} is a generator; a tool returns one result")
-    try:
-        hints, filled = hints_of(function), {*resources_of(function), *contexts_of(function)}
-    except NameError as error:
-        raise ToolSignatureError(f"tool {name!r}: {error}; its annotations must resolve where it is defined") from None
-    except ToolSignatureError as error:
-        raise ToolSignatureError(f"tool {name!r}, {error}") from None
-    fields: Fields = {}
-    for parameter in parameters_of(function):
-        prefix = f"tool {name!r}, parameter {parameter.name!r}"
-        if parameter.name == "self" and "self" not in hints:
-            raise ToolSignatureError(
-                f"{prefix}: this is a method of a class; make a tool of an instance's: tool(effect=…)(service.{name})"
-            )
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise ToolSignatureError(f"{prefix}: a tool can have only named parameters, no *args, **kwargs or '/'")
-        if parameter.name not in hints:
-            raise ToolSignatureError(f"{prefix} has no type annotation, which its schema requires")
-        if hints[parameter.name] is ToolContext or parameter.name in filled:
-            continue
-        default = PydanticUndefined if parameter.default is parameter.empty else parameter.default
-        # An explicit None would override the description of an Annotated type.
-        text = descriptions.get(parameter.name) or annotated_text(hints[parameter.name])
-        described = {"description": text} if text else {}
-        field: Any = Field(default, alias=parameter.name, **described)  # type: ignore[call-overload]
-        fields[f"p{len(fields)}"] = (hints[parameter.name], field)
-    return fields
+def _models_of(*functions: Callable[..., Any] | None) -> tuple[type[BaseModel], ...]:
+    return tuple(dict.fromkeys(kind for each in functions if each for kind in wants_of(each).models.values()))

@@ -25,18 +25,17 @@ class Calls:
 
     def __init__(self, *order: str, missing: tuple[str, ...] = ()) -> None:
         self.time = 0.0
-        self.spec = agent_spec(llms=order or ORDER)
         client = openai.AsyncOpenAI(api_key="none", base_url="http://127.0.0.1:9/v1")
         known = {
             name: Endpoint(name, "chat", client) for name in ("anthropic", "openai", "chat") if name not in missing
         }
-        secrets = Secrets({}, more=[("KEY", "hunter22")])
-        self.fallback = Fallback(Endpoints(known, dict.fromkeys(missing, "no key")), secrets, lambda: self.time)
+        self.order = Endpoints(known, dict.fromkeys(missing, "no key")).routes(agent_spec(llms=order or ORDER))
+        self.fallback = Fallback(Secrets({}, more=[("KEY", "hunter22")]), lambda: self.time)
         self.before: Failures | None = None
 
     def turn(self) -> Turn:
         """Return the next attempt."""
-        return self.fallback.turn(self.spec, self.before)
+        return self.fallback.turn(self.order, self.before)
 
     def fail(self, error: ApplicationError, **how: Any) -> ApplicationError:
         """Let the next attempt fail; return what Temporal gets."""

@@ -1,7 +1,6 @@
 """The record of an LLM outage, and its description."""
 
 import socket
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,8 +13,9 @@ from hypothesis import strategies as st
 from temporalio.exceptions import ApplicationError
 
 from holdfast import Agent, Catalog
+from holdfast.activities.heartbeats import earlier_details
 from holdfast.activities.llm_calls.call_llm import LLM
-from holdfast.activities.llm_calls.outages import earlier_failures, provider_error, recording_failure
+from holdfast.activities.llm_calls.outages import Attempt, lost_attempts, provider_error, record_failure
 from holdfast.activities.llm_calls.transcript_cache import CachedTranscript, ChooseRoute, TranscriptCache
 from holdfast.cli.screens.event_lines import event_summary
 from holdfast.core.base.canonical import canonical
@@ -28,6 +28,7 @@ from holdfast.core.log.events import LLMReplied, RunBlocked
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
 from holdfast.core.run.contracts.llm_calls import Failures, LLMRequest
 from holdfast.core.run.rules.budget import actual_cost
+from holdfast.core.run.views.status import state_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.tools.secrets import Secrets
 from holdfast.endpoints.endpoints import Endpoints
@@ -117,7 +118,7 @@ async def failed_attempt(client: openai.AsyncOpenAI, *, readable: bool = True, b
     env.on_heartbeat = lambda *details: beats.append(details)
     with pytest.raises((ApplicationError, OSError)):
         await env.run(llm.call_llm, request)
-    failures = attempt(beats[-1]).run(earlier_failures, request)
+    failures = attempt(beats[-1]).run(earlier_details, Failures, request)
     assert failures
     return failures.outage
 
@@ -194,9 +195,9 @@ def test_a_blocked_run_reports_the_earlier_failures() -> None:
     blocked = thread.log[-1]
     assert isinstance(blocked, RunBlocked)
     assert blocked.outage == failed(3)
-    assert thread.state.view()["blocked"]["after"].startswith("after 3 failed attempts in ")
+    assert state_view(thread.state)["blocked"]["after"].startswith("after 3 failed attempts in ")
     assert "The run gave up after 3 failed attempts in" in current_details(thread.state)
-    canonical(thread.state.view())
+    canonical(state_view(thread.state))
     thread.check_consistent()
 
 
@@ -226,29 +227,23 @@ def test_attempts_that_cost_something_again_and_again_wait_longer(
     request = ORDER.model_copy(update={"budgeted": True, "lost": lost})
 
     def fail() -> None:
-        with recording_failure(request, None, Secrets({})) as made:
-            made.costly = True
-            raise error
+        record_failure(error, request, None, Attempt(costly=True), Secrets({}))
 
-    with pytest.raises(type(error) if seconds is None else ApplicationError) as raised:
+    if seconds is None:
         attempt().run(fail)
-    delay = getattr(raised.value, "next_retry_delay", None)
-    assert delay == (None if seconds is None else timedelta(seconds=seconds))
+        return
+    with pytest.raises(ApplicationError) as raised:
+        attempt().run(fail)
+    assert raised.value.next_retry_delay == timedelta(seconds=seconds)
 
 
 def test_an_attempt_after_a_lost_one_ends_the_call() -> None:
-    """The call counts attempts reported as charged and those that left no trace; a run without a budget counts none."""
-    for budgeted, died, lost in ((True, 0, 1), (True, 2, 3), (False, 2, 0)):
+    """The call counts attempts reported as charged and those that left no trace."""
+    for died, lost in ((0, 1), (2, 3)):
         env = attempt()
         env.info = replace(env.info, attempt=4 + died)
-        request = ORDER.model_copy(update={"budgeted": budgeted})
-        before = Failures(answers=request.order, outage=failed(3).model_copy(update={"costly": 1}))
-
-        def look(request: LLMRequest = request, before: Failures = before) -> int:
-            with recording_failure(request, before, Secrets({})) as made:
-                return made.lost
-
-        assert env.run(look) == lost
+        before = Failures(answers=ORDER.order, outage=failed(3).model_copy(update={"costly": 1}))
+        assert env.run(lost_attempts, before) == lost
 
 
 @pytest.mark.parametrize(
@@ -282,11 +277,11 @@ def test_a_reset_of_the_activity_hides_no_attempt(
     env.on_heartbeat = lambda *details: beats.append(details)
 
     def fail() -> int:
-        with suppress(OSError), recording_failure(request, before, Secrets({})) as made:
-            raise OSError("the transcript cannot be read")
+        made = Attempt(lost_attempts(before))
+        record_failure(OSError("the transcript cannot be read"), request, before, made, Secrets({}))
         return made.lost
 
     assert env.run(fail) == lost
-    left = attempt(beats[-1]).run(earlier_failures, request)
+    left = attempt(beats[-1]).run(earlier_details, Failures, request)
     assert left
     assert left.untraced is bool(lost)

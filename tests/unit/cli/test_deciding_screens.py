@@ -27,6 +27,7 @@ from holdfast.core.authority.votes import Seen, Vote
 from holdfast.core.base.constraint_names import FIRST_PROPAGATED
 from holdfast.core.run.state.features import FEEDBACK
 from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.status import state_view
 from holdfast.encryption.signing_keys import make_key, read_key
 from holdfast.errors import Refused
 from tests.unit.client.test_trees import FakeThreads
@@ -204,7 +205,7 @@ def test_a_request_shows_its_rule_digest_and_reminders() -> None:
 def test_a_paused_run_says_by_whom_and_how_to_resume_it() -> None:
     """A person's text cannot act on the terminal; `P` pauses a run and resumes a paused one."""
     pause = {"by": "eve\x1b[2J", "reason": "look", "since": "2026-01-02T03:04:05Z", "until": "2026-01-02T04:04:05Z"}
-    state = RunState(thread="t").view() | {"status": "paused", "paused": pause}
+    state = state_view(RunState(thread="t")) | {"status": "paused", "paused": pause}
     shown = show_screen(state, retrying=[], ui=None).plain
     assert "\x1b" not in shown
     assert "until" in shown.partition("Paused by eve")[2].splitlines()[0]
@@ -217,7 +218,8 @@ def test_a_paused_run_says_by_whom_and_how_to_resume_it() -> None:
 
 def test_an_archived_branch_offers_no_way_to_continue_it() -> None:
     """The screen offers neither a message, a decision nor `retry`, and names the thread that continues."""
-    state = RunState(thread="t~reset-1").view() | {"status": "waiting_message", "result": "so far", "pending": [view()]}
+    state = state_view(RunState(thread="t~reset-1"))
+    state |= {"status": "waiting_message", "result": "so far", "pending": [view()]}
     shown = show_screen(state | {"blocked": {"cause": "c", "message": "m"}}, retrying=[], ui=None).plain
     for command in (" say ", " approve ", " retry "):
         assert command not in shown
@@ -226,7 +228,7 @@ def test_an_archived_branch_offers_no_way_to_continue_it() -> None:
 
 def test_show_lists_remembered_rules_and_delegations() -> None:
     """Each entry comes with the command that revokes it."""
-    state = RunState(thread="t").view()
+    state = state_view(RunState(thread="t"))
     rule = {"rule": "1", "tool": "pay", "by": "alice", "call_digest": "c", "arguments": {"cents": 5}}
     state |= {"remembered": [rule]}
     state |= {"delegated": [{"by": "alice", "to": "bob", "until": NOW.isoformat()}]}
@@ -239,7 +241,7 @@ def test_show_lists_remembered_rules_and_delegations() -> None:
 def test_a_constraint_leaves_the_commands_for_a_request_on_the_screen(number: int) -> None:
     """The commands that decide are shown, and nothing says that a reset abandoned the thread."""
     constraint = {"constraint": number, "tool": "pay", "scope": "tool", "arguments": "", "until": None, "reason": "no"}
-    state = RunState(thread="t").view() | {"constraints": [constraint], "pending": [view()]}
+    state = state_view(RunState(thread="t")) | {"constraints": [constraint], "pending": [view()]}
     shown = show_screen(state, retrying=[], ui=None).plain
     assert " approve t 1" in shown
     assert "reset" not in shown

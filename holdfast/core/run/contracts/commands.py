@@ -134,7 +134,7 @@ traced."""
 
 HAND_OVER = "holdfast_hand_over"
 """The name under which a worker offers its workflows the function that receives a run's answers
-(`holdfast.worker.handover`)."""
+(`holdfast.activities.calling_run`)."""
 
 Answers = Mapping[str, Callable[..., Any]]
 """Query → the function that answers it."""

@@ -181,7 +181,7 @@ def _compaction_due(state: RunState) -> Compact | Block | None:
         if context.requested:
             return Compact(asking=True, answered_only=False)
         # The step after a compaction shows whether it helped: never compact at two steps in a row.
-        due = context.is_full(state.spec.limits.compaction_tokens) and step > context.compacted_at + 1
+        due = step > context.compacted_at + 1 and context.is_full(state.spec.limits.compaction_tokens)
         return Compact(asking=True, answered_only=False) if due else None
     if context.overflows == 1 and context.compacted_at < step:
         return Compact(asking=True, answered_only=True)

@@ -59,7 +59,7 @@ class RunLog:
         self.at = at
         """The time for new events."""
         self.events, self.state, self.transcript = EventLog(), RunState(), Transcript()
-        self.refusals = RejectionCounter(begin.refusals)
+        self.refusals = RejectionCounter.after(begin.refusals) if begin.refusals else RejectionCounter()
         self.loaded = True
         """Whether the thread's past is loaded. Until then, there is no state."""
         self.archived = RunSnapshot()

@@ -9,7 +9,8 @@
 import hashlib
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 from holdfast.core.base.canonical import GENESIS, canonical, chain, exact_json, portable
 from holdfast.core.base.models import is_unread
@@ -112,23 +113,25 @@ def payload_bytes(payload: Any) -> bytes:
     return type(payload).__name__.encode()
 
 
+@dataclass
 class RejectionCounter:
     """The refusals of one Temporal run: the number recorded individually, and the number only counted.
 
     Not part of `RunState`, because a state follows from events, and counted refusals have none yet.
-
-    Args:
-        before: The count that an earlier Temporal run could not record.
     """
 
-    def __init__(self, before: RefusalsCounted | None = None) -> None:
-        self.recorded = 0
-        self.counted = before.count if before else 0
-        """Refusals that were only counted, and whose count is not recorded yet."""
-        self.last: deque[AgentEvent] = deque(maxlen=SHOWN)
-        """The last individually recorded refusals, for the Web UI."""
-        self._bytes = before.sent_bytes if before else 0
-        self._digest = before.refusals_digest if before else GENESIS
+    counted: int = 0
+    """Refusals that were only counted, and whose count is not recorded yet."""
+    recorded: int = 0
+    last: deque[AgentEvent] = field(default_factory=lambda: deque(maxlen=SHOWN))
+    """The last individually recorded refusals, for the Web UI."""
+    _bytes: int = 0
+    _digest: str = GENESIS
+
+    @classmethod
+    def after(cls, before: RefusalsCounted) -> Self:
+        """Return the counter of a run that begins with the count that an earlier Temporal run could not record."""
+        return cls(before.count, _bytes=before.sent_bytes, _digest=before.refusals_digest)
 
     def keep(self, event: AgentEvent) -> None:
         """Note a refusal that is recorded individually."""

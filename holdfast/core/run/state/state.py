@@ -14,10 +14,8 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from holdfast.core.agents.agent import AgentSpec
-from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.authority.hours import ZoneOffsets
 from holdfast.core.authority.statements import Lift
-from holdfast.core.base.canonical import parsed
 from holdfast.core.base.models import Frozen
 from holdfast.core.budget.account import Account
 from holdfast.core.llm.blocks import ToolCall
@@ -30,12 +28,9 @@ from holdfast.core.run.state.constraints import Constraints
 from holdfast.core.run.state.context import Context, Inbox, TaskRefinement
 from holdfast.core.run.state.dormancy import Dormancy
 from holdfast.core.run.state.features import (
-    CONSEQUENCES,
     DORMANCY,
     KEEPS_PROGRESS,
-    KEEPS_TRUST,
     LEARNS,
-    SIGNED_STEERING,
     TYPED_CONTEXT,
 )
 from holdfast.core.run.state.freshness import Freshness
@@ -45,7 +40,6 @@ from holdfast.core.run.state.places import Places
 from holdfast.core.run.state.progress import Ending, Idle, Pause, Repeats, Steps
 from holdfast.core.run.state.subagents import Subagents
 from holdfast.core.run.state.typed_context import TypedContext
-from holdfast.core.tools.consequences import consequence_of
 from holdfast.core.tools.effects import PastEffect, effect_key
 from holdfast.core.tools.subagents import SUBAGENT_TOOLS
 
@@ -295,19 +289,6 @@ class RunState:
         held = self.pause or self.blocked or self.outcome
         return self.awaits_message and self.context.requested and not held
 
-    @property
-    def warning(self) -> str:
-        """Advice to a person about a problem that does not stop the run; empty for none."""
-        limit = self.spec.limits.compaction_tokens if self.spec else 0
-        if self.outcome or not limit or self.context.floor < limit:
-            return ""
-        return (
-            f"A compaction cannot shorten this context to its limit: {self.context.floor:,} tokens of {limit:,} "
-            "(compaction_tokens) are instructions, tools, the task and what people said, which are kept word for word. "
-            f"It is compacted at {2 * self.context.floor:,} tokens instead, or when the provider refuses a request as "
-            "too long. Raise the limit, or put long texts into files."
-        )
-
     def stale_for(self, at: datetime) -> int:
         """Return the seconds since the agent acted, if its `verify` tools have to run first; else 0."""
         return self.freshness.stale_for(self.spec, at) if self.spec and self.spec.verify else 0
@@ -357,89 +338,3 @@ class RunState:
     def scope(self) -> TrustScope:
         """The nodes that may execute the run: a layer of its starts, of the runs above and of its agent each."""
         return narrowed(self.places.scope, self.spec.nodes) if self.spec and self.spec.nodes else self.places.scope
-
-    def pending_view(self) -> list[dict[str, Any]]:
-        """Return the open requests as `pending` presents them; a sub-agent's include the path from the root."""
-        if self.outcome == "moved":
-            return []  # they are open in the other cluster
-        path = {"path": [*self.origin.lineage.path, self.thread]} if self.origin.lineage else {}
-        return [{**self.request_view(request), **path} for request in self.authority.requests]
-
-    def request_view(self, request: ApprovalRequest) -> dict[str, Any]:
-        """Return an open request as people see it: with what the call does, in the sentence of its tool, and with what
-        the agent said when it made the call.
-        """
-        consequence = self.consequence_of(request)
-        sentence = {"consequence": consequence} if consequence else {}
-        return {**request.view(), **sentence, "claim": self.calls.claim_about(request.number)}
-
-    def consequence_of(self, request: ApprovalRequest) -> str:
-        """Return what the call of a request does, in the sentence of its tool; empty if the tool has none."""
-        tool = self.spec.tool(request.tool) if self.spec and self.features >= CONSEQUENCES else None
-        if tool is None or not tool.consequence:
-            return ""
-        return consequence_of(tool.consequence, parsed(request.arguments), tool.defaults)
-
-    def view(self) -> dict[str, Any]:
-        """Return the state as `show` presents it (design: the CLI contract)."""
-        return {
-            "thread": self.thread,
-            "agent": self.spec.name if self.spec else None,
-            "status": self.status,
-            "features": self.features,
-            "step": self.steps.count,
-            "events": self.events,
-            "task": self.task,
-            "refinements": [refinement.view() for refinement in self.refinements],
-            "workspace": self.workspace,
-            "schedule": self.origin.schedule,
-            **({"caller": self.origin.caller} if self.origin.caller else {}),
-            "fork": self.fork.view() if self.fork else None,
-            "imported": self.imported.view() if self.imported else None,
-            **({"lost": self.lost.view()} if self.lost else {}),
-            "lineage": self.origin.lineage.view() if self.origin.lineage else None,
-            "subagents": [child.view() for child in self.subagents.children],
-            "pending": self.pending_view(),
-            **({"policy_change": self.policy_change} if self.policy_change else {}),
-            "remembered": [rule.view() for rule in self.authority.rules],
-            "delegated": [delegation.view() for delegation in self.authority.delegations],
-            "constraints": [constraint.view() for constraint in self.constraints.kept],
-            "delayed": [call.view() for call in self.calls.delayed],
-            **({"places": self.places.view(self.scope)} if self.scope or self.places != Places() else {}),
-            "blocked": self.blocked.view() if self.blocked else None,
-            "paused": self.pause.view() if self.pause else None,
-            "unattended": self.unattended,
-            "steering": self._steering_view(),
-            "dormancy": self.dormancy.view() if self.dormancy.waits or self.dormancy.buffered else None,
-            "llm": self.spec.llm if self.spec else None,
-            "limits": self._limits(),
-            "warning": self.warning,
-            "trust": self.context.trust if self.features >= KEEPS_TRUST else None,
-            **({"context": self.typed_context.latest} if self.typed_context.values is not None else {}),
-            "usage": self.usage.model_dump(),
-            "budget": self.account.view() if self.account.limits else None,
-            "result": self.result if self.outcome or self.idle.awaiting or self.has_partial_result else None,
-            "structured": self.structured and (self.outcome is not None or self.idle.awaiting),
-            "updated_at": self.updated_at.isoformat(),
-        }
-
-    def _steering_view(self) -> dict[str, Any] | None:
-        """Return the values to which a statement that steers the run is bound; None if the run accepts none."""
-        if self.features < SIGNED_STEERING:
-            return None
-        return {"run": self.origin.first_run_id, "seen": self.holds}
-
-    def _limits(self) -> dict[str, int] | None:
-        """Return each count that a limit of the agent bounds, with the limit; None until the agent is loaded."""
-        if self.spec is None:
-            return None
-        limits = self.spec.limits
-        return {
-            "steps": self.steps.count,
-            "step_limit": self.steps.limit,
-            "rejected_replies": self.steps.rejected_replies,
-            "max_rejected_replies": limits.max_rejected_replies,
-            "max_calls": limits.max_calls,
-            "repeats": self.repeats.highest if self.repeats.seen else 0,
-            "repeats_asked": limits.repeats_asked,
-        }

@@ -1,4 +1,4 @@
-"""The people who may decide an open request or steer a run, for the screens on which they do.
+"""The open requests of a run, and the people who may decide them or steer the run, for the screens on which they do.
 
 Pure, and presentation only: the run judges each statement by itself (`holdfast.core.run.rules.standings` and
 `holdfast.core.run.inputs.steering`).
@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.core.authority.policy import Policy
+from holdfast.core.base.canonical import parsed
 from holdfast.core.run.rules.authority import (
     policies_of,
     policy_for,
@@ -17,8 +18,9 @@ from holdfast.core.run.rules.authority import (
     signatures_required,
 )
 from holdfast.core.run.rules.standings import stands_for
-from holdfast.core.run.state.features import SIGNED_STEERING
+from holdfast.core.run.state.features import CONSEQUENCES, SIGNED_STEERING
 from holdfast.core.run.state.state import RunState
+from holdfast.core.tools.consequences import consequence_of
 
 _NOBODY = "\n"
 """A name that nobody has."""
@@ -27,7 +29,32 @@ _NOBODY = "\n"
 def open_requests(state: RunState) -> list[dict[str, Any]]:
     """Return the open requests as `pending` presents them, each with who `may` decide it."""
     requests = {request.id: request for request in state.authority.requests}
-    return [{**view, "may": _may(state, requests[view["request"]])} for view in state.pending_view()]
+    return [{**view, "may": _may(state, requests[view["request"]])} for view in pending_view(state)]
+
+
+def pending_view(state: RunState) -> list[dict[str, Any]]:
+    """Return the open requests as `pending` presents them; a sub-agent's include the path from the root."""
+    if state.outcome == "moved":
+        return []  # they are open in the other cluster
+    path = {"path": [*state.origin.lineage.path, state.thread]} if state.origin.lineage else {}
+    return [{**request_view(state, request), **path} for request in state.authority.requests]
+
+
+def request_view(state: RunState, request: ApprovalRequest) -> dict[str, Any]:
+    """Return an open request as people see it: with what the call does, in the sentence of its tool, and with what
+    the agent said when it made the call.
+    """
+    consequence = sentence_of(state, request)
+    sentence = {"consequence": consequence} if consequence else {}
+    return {**request.view(), **sentence, "claim": state.calls.claim_about(request.number)}
+
+
+def sentence_of(state: RunState, request: ApprovalRequest) -> str:
+    """Return what the call of a request does, in the sentence of its tool; empty if the tool has none."""
+    tool = state.spec.tool(request.tool) if state.spec and state.features >= CONSEQUENCES else None
+    if tool is None or not tool.consequence:
+        return ""
+    return consequence_of(tool.consequence, parsed(request.arguments), tool.defaults)
 
 
 def _may(state: RunState, request: ApprovalRequest) -> dict[str, Any]:

@@ -18,8 +18,10 @@ from holdfast.core.run.rules.budget import BUDGET_SPENT
 from holdfast.core.run.state import next_actions as act
 from holdfast.core.run.state.calls import Phase as CallPhase
 from holdfast.core.run.state.dormancy import Wait as Sleep
+from holdfast.core.run.state.features import KEEPS_TRUST, SIGNED_STEERING
+from holdfast.core.run.state.places import Places
 from holdfast.core.run.state.state import RunState
-from holdfast.core.run.views.deciders import may_steer, open_requests
+from holdfast.core.run.views.deciders import may_steer, open_requests, pending_view
 from holdfast.core.run.views.lifecycle import phase_of
 
 SHOWN_REQUESTS = 10
@@ -37,7 +39,7 @@ class NextStep(Frozen):
 
 def run_view(state: RunState) -> dict[str, Any]:
     """Return the state for `show`, with the lifecycle phase, the current activity and the next steps."""
-    view = state.view()
+    view = state_view(state)
     status = {
         "lifecycle": phase_of(state),
         "now": doing(state),
@@ -46,6 +48,86 @@ def run_view(state: RunState) -> dict[str, Any]:
     view["pending"] = open_requests(state)
     view["may_steer"] = may_steer(state)
     return {**{name: view[name] for name in ("thread", "agent", "status")}, **status, **view}
+
+
+def state_view(state: RunState) -> dict[str, Any]:
+    """Return the state as `show` presents it (design: the CLI contract)."""
+    return {
+        "thread": state.thread,
+        "agent": state.spec.name if state.spec else None,
+        "status": state.status,
+        "features": state.features,
+        "step": state.steps.count,
+        "events": state.events,
+        "task": state.task,
+        "refinements": [refinement.view() for refinement in state.refinements],
+        "workspace": state.workspace,
+        "schedule": state.origin.schedule,
+        **({"caller": state.origin.caller} if state.origin.caller else {}),
+        "fork": state.fork.view() if state.fork else None,
+        "imported": state.imported.view() if state.imported else None,
+        **({"lost": state.lost.view()} if state.lost else {}),
+        "lineage": state.origin.lineage.view() if state.origin.lineage else None,
+        "subagents": [child.view() for child in state.subagents.children],
+        "pending": pending_view(state),
+        **({"policy_change": state.policy_change} if state.policy_change else {}),
+        "remembered": [rule.view() for rule in state.authority.rules],
+        "delegated": [delegation.view() for delegation in state.authority.delegations],
+        "constraints": [constraint.view() for constraint in state.constraints.kept],
+        "delayed": [call.view() for call in state.calls.delayed],
+        **({"places": state.places.view(state.scope)} if state.scope or state.places != Places() else {}),
+        "blocked": state.blocked.view() if state.blocked else None,
+        "paused": state.pause.view() if state.pause else None,
+        "unattended": state.unattended,
+        "steering": _steering(state),
+        "dormancy": state.dormancy.view() if state.dormancy.waits or state.dormancy.buffered else None,
+        "llm": state.spec.llm if state.spec else None,
+        "limits": _limits(state),
+        "warning": warning_of(state),
+        "trust": state.context.trust if state.features >= KEEPS_TRUST else None,
+        **({"context": state.typed_context.latest} if state.typed_context.values is not None else {}),
+        "usage": state.usage.model_dump(),
+        "budget": state.account.view() if state.account.limits else None,
+        "result": state.result if state.outcome or state.idle.awaiting or state.has_partial_result else None,
+        "structured": state.structured and (state.outcome is not None or state.idle.awaiting),
+        "updated_at": state.updated_at.isoformat(),
+    }
+
+
+def _steering(state: RunState) -> dict[str, Any] | None:
+    """Return the values to which a statement that steers the run is bound; None if the run accepts none."""
+    if state.features < SIGNED_STEERING:
+        return None
+    return {"run": state.origin.first_run_id, "seen": state.holds}
+
+
+def _limits(state: RunState) -> dict[str, int] | None:
+    """Return each count that a limit of the agent bounds, with the limit; None until the agent is loaded."""
+    if state.spec is None:
+        return None
+    limits = state.spec.limits
+    return {
+        "steps": state.steps.count,
+        "step_limit": state.steps.limit,
+        "rejected_replies": state.steps.rejected_replies,
+        "max_rejected_replies": limits.max_rejected_replies,
+        "max_calls": limits.max_calls,
+        "repeats": state.repeats.highest if state.repeats.seen else 0,
+        "repeats_asked": limits.repeats_asked,
+    }
+
+
+def warning_of(state: RunState) -> str:
+    """Return advice to a person about a problem that does not stop the run; empty for none."""
+    limit = state.spec.limits.compaction_tokens if state.spec else 0
+    if state.outcome or not limit or state.context.floor < limit:
+        return ""
+    return (
+        f"A compaction cannot shorten this context to its limit: {state.context.floor:,} tokens of {limit:,} "
+        "(compaction_tokens) are instructions, tools, the task and what people said, which are kept word for word. "
+        f"It is compacted at {2 * state.context.floor:,} tokens instead, or when the provider refuses a request as "
+        "too long. Raise the limit, or put long texts into files."
+    )
 
 
 def doing(state: RunState) -> str:

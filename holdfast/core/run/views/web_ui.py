@@ -7,8 +7,7 @@
 3. Text of people, models and tools is plain: it cannot form a heading, link, image or code block.
 4. Its only links lead to the page of the gateway that the worker named (`holdfast.core.base.page_paths`).
 
-Temporal does not keep details in history but queries a worker for them, so the only limit is that of a query's answer
-(2 MB).
+Temporal keeps no details in history but queries a worker for them: the only limit is that of an answer (2 MB).
 """
 
 import json
@@ -35,8 +34,9 @@ from holdfast.core.run.state.dormancy import Dormancy
 from holdfast.core.run.state.features import FEEDBACK, REFINE_TASK
 from holdfast.core.run.state.progress import Pause
 from holdfast.core.run.state.state import Blocked, RunState
+from holdfast.core.run.views.deciders import sentence_of
 from holdfast.core.run.views.lifecycle import phase_of
-from holdfast.core.run.views.status import awaited, doing
+from holdfast.core.run.views.status import awaited, doing, warning_of
 from holdfast.core.tools.effects import describe_call
 from holdfast.core.tools.triggers import EventTrigger
 
@@ -145,8 +145,8 @@ def current_details(state: RunState, refused: Sequence[AgentEvent] = ()) -> str:
     if state.places.until and not state.outcome:
         lines += ["", "### Waits for a node", "", *(f"- {plain(each.line, 400)}" for each in state.places.rejected)]
         lines += ["", f"It offers its work again at {state.places.until:%Y-%m-%d %H:%M:%S} UTC.", ""]
-    if state.warning:
-        lines += ["", "### Warning", "", quoted(state.warning)]
+    if warning := warning_of(state):
+        lines += ["", "### Warning", "", quoted(warning)]
     for request in state.authority.requests[:SHOWN_REQUESTS]:
         lines += [*_request(state, request), ""]
     if (more := len(state.authority.requests) - SHOWN_REQUESTS) > 0:
@@ -206,7 +206,7 @@ def _request(state: RunState, request: ApprovalRequest) -> list[str]:
     lines = [f"### Request {request.id}: {question}", "", f"`{code(request.tool)}` ({plain(request.why, 1_000)})", ""]
     lines += _link(state, "Decide on the page", request.id)
     answers = request.answers
-    if consequence := state.consequence_of(request):
+    if consequence := sentence_of(state, request):
         lines += [f"It {plain(consequence, 2_000)}", ""]
     if terms := describe_terms(request):
         lines += [plain(terms, 1_000), ""]

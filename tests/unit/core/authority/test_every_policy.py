@@ -13,6 +13,8 @@ from holdfast.core.authority.votes import expires_after, on_expiry
 from holdfast.core.lineage import Lineage
 from holdfast.core.log.events import ApprovalRequested, DecisionReceived
 from holdfast.core.run.state.features import EVERY_POLICY_ASKS
+from holdfast.core.run.views.deciders import pending_view
+from holdfast.core.run.views.status import state_view
 from tests.support.people import KEYS, PEOPLE, decision, lift, revocation, signed, steering
 from tests.support.runs import Thread, agent_spec, calls
 
@@ -57,7 +59,7 @@ def moved(own: Policy, before: Policy) -> Thread:
     """Return an imported run that pays under another policy than the recorded one."""
     thread = Thread(agent_under(before), features=1)
     thread.load(1)
-    signed_move = steering("t", thread.state.view(), "move", "carol") if before.signatures == "required" else None
+    signed_move = steering("t", state_view(thread.state), "move", "carol") if before.signatures == "required" else None
     there = thread.moved(signed_move).imported(agent_under(own, instructions="Work here."))
     there.reply(calls("pay"))
     return there
@@ -67,7 +69,7 @@ def votes(thread: Thread, *people: str, sign: bool = True, **said: Any) -> list[
     """Make these people decide the open request; return the outcomes."""
     outcomes = []
     for by in people:
-        (request,) = thread.state.pending_view()
+        (request,) = pending_view(thread.state)
         payload = {"decision": "approve", "request": request["request"], "by": by, **said}
         if sign:
             payload = decision(thread.name, request, by=by, **said)
@@ -145,7 +147,7 @@ def test_a_request_lists_what_each_policy_requires() -> None:
     """Views show which rule asks, who decides for it, how many are needed, and who has decided."""
     thread = child(CLERKS, FINANCE)
     votes(thread, "alice")
-    (view,) = thread.state.pending_view()
+    (view,) = pending_view(thread.state)
     own, above = view["requirements"]
     assert (own["policy"], own["who"], own["quorum"], own["votes"]) == ("", [], 1, [])
     assert (above["policy"], above["who"], above["quorum"]) == (FINANCE.hash, ["finance"], 2)

@@ -34,7 +34,7 @@ from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_LOST, 
 from holdfast.core.run.contracts.llm_calls import LLMFailed, LLMReply, LLMRequest
 from holdfast.core.run.contracts.record import ArchiveRequest, Notice
 from holdfast.core.run.rules.budget import last_call_cost
-from holdfast.core.run.views.status import run_view
+from holdfast.core.run.views.status import run_view, state_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.endpoints.prices import cost_of, token_price
 from holdfast.errors import EventOutOfPlace
@@ -215,7 +215,7 @@ def test_a_run_without_a_budget_records_nothing_of_it() -> None:
     thread.reply(says("done"))
     assert not events_of(thread, BudgetReserved | BudgetLow | BudgetSpent)
     (loaded,) = events_of(thread, AgentLoaded)
-    assert (loaded.budget, loaded.price, thread.state.view()["budget"]) == (None, None, None)
+    assert (loaded.budget, loaded.price, state_view(thread.state)["budget"]) == (None, None, None)
     assert extend(loaded_thread(features=1), usd="1") == "no_budget"
 
 
@@ -271,7 +271,7 @@ def test_the_partial_result_is_the_result_so_far() -> None:
     """The partial result is shown while the run waits for an extension."""
     thread = budgeted(Budget(steps=1))
     thread.reply(says("half of it"))
-    assert (thread.state.status, thread.state.view()["result"]) == ("blocked", "half of it")
+    assert (thread.state.status, state_view(thread.state)["result"]) == ("blocked", "half of it")
     check(thread)
 
 
@@ -627,7 +627,7 @@ def test_the_limits_are_shown() -> None:
     """The state and the page for the Web UI show the spent, reserved and remaining amounts of each limit."""
     thread = budgeted(Budget(usd="1", steps=9))
     step(thread)
-    view = thread.state.view()["budget"]
+    view = state_view(thread.state)["budget"]
     steps, usd = view["limits"]
     assert steps == {"limit": "steps", "allowed": "9", "spent": "1", "reserved": "1", "left": "7"}
     assert Decimal(usd["spent"]) + Decimal(usd["reserved"]) + Decimal(usd["left"]) == Decimal(usd["allowed"])

@@ -44,6 +44,7 @@ from holdfast.core.run.state.constraints import (
     Constraints,
 )
 from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.status import state_view
 from holdfast.core.run.views.web_ui import current_details
 from tests.support.plays import SEEDS, play
 from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
@@ -124,7 +125,7 @@ def test_a_person_removes_a_constraint() -> None:
     thread = loaded_thread(features=1)
     thread.reply(calls("look"))
     cannot(thread, 1, "everywhere")
-    assert thread.state.view()["constraints"][0]["constraint"] == 1
+    assert state_view(thread.state)["constraints"][0]["constraint"] == 1
     assert "### Cannot be done" in current_details(thread.state)
     assert thread.update("lift", {"constraint": 1, "by": "bob", "reason": "unlocked"})["outcome"] == "accepted"
     assert thread.update("lift", {"constraint": 1, "by": "bob"})["outcome"] == "unknown_request"

@@ -21,7 +21,7 @@ from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.rules.refusals import RECORDED
 from holdfast.core.run.state.dormancy import BUFFERED, BUFFERED_BYTES, SEEN, WAITS
-from holdfast.core.run.views.status import run_view
+from holdfast.core.run.views.status import run_view, state_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.run.waits.dormancy import DATA_BYTES
 from holdfast.core.tools.decorator import tool
@@ -394,7 +394,7 @@ def test_a_cancellation_ends_a_sleeping_run_at_once() -> None:
     thread.cancel()
     assert (result(thread).status, thread.state.status) == ("cancelled", "cancelled")
     assert isinstance(thread.log[-1], RunFinished)
-    assert thread.state.view()["dormancy"] is None
+    assert state_view(thread.state)["dormancy"] is None
     audited(thread)
 
 

@@ -15,6 +15,7 @@ from holdfast.core.run.contracts.runs import RunInput
 from holdfast.core.run.contracts.snapshot import snapshot_of
 from holdfast.core.run.inputs.interventions import UPDATES
 from holdfast.core.run.state import features
+from holdfast.core.run.views.status import state_view
 from holdfast.core.temporal.converter import SEAL, sealing
 from holdfast.errors import FeaturesUnknown
 from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
@@ -116,7 +117,7 @@ def test_a_start_names_its_schedule_from_its_level_on(level: int, schedule: str)
     thread.archive()
     thread.reopen()
     thread.load_thread()
-    assert thread.state.view()["schedule"] == schedule
+    assert state_view(thread.state)["schedule"] == schedule
 
 
 @pytest.mark.parametrize(("level", "llm"), [(0, ""), (features.RESULT_NAMES_LLM, "scripted")])

@@ -12,6 +12,7 @@ from holdfast.core.run.contracts.commands import Call
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.contracts.record import Notice
 from holdfast.core.run.state.features import CLAIMS, FEEDBACK
+from holdfast.core.run.views.deciders import pending_view
 from tests.support.people import PEOPLE, decision
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread
 
@@ -74,7 +75,7 @@ def test_other_decisions_have_their_own_words(decision: Any) -> None:
 def test_a_signature_covers_it() -> None:
     """Whoever carries a signed approval can neither add, change nor remove what the approver says."""
     thread = asking(SIGNED)
-    (request,) = thread.state.pending_view()
+    (request,) = pending_view(thread.state)
     said = decision("t", request, by="alice", say="Only this one.")
     silent = decision("t", request, by="alice")
     for forged in ({**said, "say": "And all others."}, {**said, "say": ""}, {**silent, "say": "And all others."}):

@@ -16,6 +16,7 @@ from holdfast.core.run.contracts.subagents import PARENT_ENDS
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.decide.reactions import CLOSED_EARLY
 from holdfast.core.run.state.features import FOREIGN_WAITS, UNATTENDED
+from holdfast.core.run.views.deciders import pending_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.tools.effects import Effect
 from holdfast.core.tools.foreign_waits import ForeignTask, QuestionPart, ServerQuestion
@@ -117,7 +118,7 @@ def test_an_answer_that_does_not_fit_the_form_is_none(result: str, why: str) -> 
     answer = thread.update("decide", {"request": "1", "decision": "respond", "by": "alice", "result": result})
     assert answer["outcome"] == "malformed"
     assert why in answer["explanation"]
-    assert thread.state.pending_view()
+    assert pending_view(thread.state)
     assert requests(thread) == []
 
 
@@ -145,7 +146,7 @@ def test_a_decision_is_bound_to_the_whole_question() -> None:
         update={"parts": (QUESTION.parts[0].model_copy(update={"form": {**FORM, "minProperties": 2}}),)}
     )
     views = [
-        asking(question).state.pending_view()[0]
+        pending_view(asking(question).state)[0]
         for question in (QUESTION, other_form, QUESTION.model_copy(update={"state": f"sha256:{'b' * 64}"}))
     ]
     assert len({view["digest"] for view in views}) == 3
@@ -249,7 +250,7 @@ def test_a_task_that_ends_without_a_result_asks_people() -> None:
     """It may have had an effect; a read has failed."""
     thread = working()
     bring(thread, status="unknown", content="its task failed: the oven is cold", task_ended=True)
-    (request,) = thread.state.pending_view()
+    (request,) = pending_view(thread.state)
     assert (request["kind"], request["why"]) == ("reconcile", "its task failed: the oven is cold")
     assert thread.decide("1", "absent") == "accepted"
     (again,) = requests(thread)
@@ -316,7 +317,7 @@ def test_a_run_that_fails_cancels_its_task(tool: str) -> None:
     assert "run_finished" not in thread.types()
     bring(thread, status="failed", content="not reached")
     if tool == "order":
-        (asked,) = thread.state.pending_view()
+        (asked,) = pending_view(thread.state)
         assert asked["kind"] == "reconcile"
         assert thread.decide("1", "absent") == "accepted"
         assert requests(thread) == [], "nothing starts in a run that fails"
@@ -331,7 +332,7 @@ def test_a_question_of_a_task_in_an_unattended_run_cancels_the_task() -> None:
     (request,) = requests(thread)
     assert request.cancels
     bring(thread, status="ok", content="cancelled")
-    (asked,) = thread.state.pending_view()
+    (asked,) = pending_view(thread.state)
     assert "may have carried it out" in asked["why"]
     assert thread.decide("1", "happened") == "accepted"
     assert thread.state.outcome == "failed"

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.activities.calling_run import InProcessAnswers
 from holdfast.core.log.event_log import Lines
 from holdfast.core.run.contracts.commands import Call, Caller, Request
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.transcript.transcript import TranscriptRef
-from holdfast.worker.handover import InProcessAnswers
 from tests.support.runs import Thread, calls, loaded_thread, says
 
 CALLER = Caller("default", "t", "r1")

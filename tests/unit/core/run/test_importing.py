@@ -22,6 +22,7 @@ from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.contracts.snapshot import snapshot_of
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.fold.imports import join_budget
+from holdfast.core.run.views.status import state_view
 from holdfast.core.tools.effects import Effect
 from tests.support.people import steering
 from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread, says, tool_spec
@@ -337,7 +338,7 @@ def test_an_extension_made_elsewhere_counts_as_far_as_the_local_policy_allows(
     """This cluster's policy decides who may extend, by how much, and with which key; a file cannot."""
     recorded = SIGNED_HERE if signed else Policy()
     thread = extended_thread(recorded, until=UNTIL if signed else None)
-    statement = steering("t", thread.state.view(), "move", "dana", key=DANA) if signed else None
+    statement = steering("t", state_view(thread.state), "move", "dana", key=DANA) if signed else None
     there = thread.moved(statement).imported(agent_spec(budget=Budget(steps=3), policy=local), signer=signer)
     assert limit_of(check_audit(there)) == limit
 

@@ -17,7 +17,7 @@ from holdfast.core.log.events import (
 )
 from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent
 from holdfast.core.run.decide.reactions import on_start
-from holdfast.core.run.views.status import run_view
+from holdfast.core.run.views.status import run_view, state_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.tools.effects import Effect
 from tests.support.runs import Thread, agent_spec, loaded_thread, tool_spec
@@ -206,7 +206,7 @@ def test_people_see_until_when_the_call_waits() -> None:
     """`show`, the Web UI and the status name the call, the time and the rule."""
     thread = deploying()
     assert "waits until 2026-01-02 07:00:00 UTC: the policy lets it start then" in current_details(thread.state)
-    (delayed,) = thread.state.view()["delayed"]
+    (delayed,) = state_view(thread.state)["delayed"]
     assert delay_text(delayed, thread.at).endswith(f"({RULE})")
     assert "to call deploy_web" in str(run_view(thread.state))
 

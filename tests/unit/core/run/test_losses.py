@@ -13,6 +13,7 @@ from holdfast.core.log.events import AgentEvent
 from holdfast.core.run.contracts.snapshot import snapshot_of
 from holdfast.core.run.inputs.losses import LostLog, lost_after, says
 from holdfast.core.run.state.features import FEATURES
+from holdfast.core.run.views.status import state_view
 from holdfast.errors import EventOutOfPlace
 from tests.support.people import PEOPLE, signed
 from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread
@@ -58,7 +59,7 @@ def test_what_people_have_allowed_ends_with_a_gap() -> None:
     state = thread.state
     assert (state.authority.rules, state.authority.delegations) == ((), ())
     position = len(thread.events) - 1
-    assert state.view()["lost"] == {"position": position, "events": 60 - position, "head": LOST.head}
+    assert state_view(state)["lost"] == {"position": position, "events": 60 - position, "head": LOST.head}
     thread.reply(calls("pay"))
     assert [request.tool for request in thread.state.authority.requests] == ["pay"]
 

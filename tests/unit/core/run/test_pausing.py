@@ -16,6 +16,7 @@ from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.inputs.pause import PAUSES
 from holdfast.core.run.rules.refusals import RECORDED
 from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.status import state_view
 from holdfast.core.run.views.web_ui import current_details
 from tests.support.plays import PLAYS, SEEDS, play
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, says
@@ -111,7 +112,7 @@ def test_the_wait_for_a_message_begins_anew_after_a_pause() -> None:
     assert not thread.state.outcome
     resume(thread)
     thread.advance(seconds=59)
-    assert thread.state.view()["status"] == "waiting_message"
+    assert state_view(thread.state)["status"] == "waiting_message"
     thread.advance(seconds=2)
     assert thread.state.outcome == "completed"
 
@@ -123,10 +124,10 @@ def test_a_pause_ends_by_itself() -> None:
     assert pause(thread, seconds=3_600) == "accepted"
     assert pause(thread, until=until.isoformat()) == "accepted"
     assert pause(thread, until=until.isoformat()) == "duplicate"
-    since = thread.state.view()["paused"]["since"]
+    since = state_view(thread.state)["paused"]["since"]
     thread.reply(calls("look"))
     thread.advance(minutes=119)
-    assert (thread.state.status, thread.state.view()["paused"]["since"]) == ("paused", since)
+    assert (thread.state.status, state_view(thread.state)["paused"]["since"]) == ("paused", since)
     thread.advance(minutes=1)
     assert thread.running_calls == [1]
     assert last(thread, RunResumed).by == ""

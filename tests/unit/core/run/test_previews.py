@@ -15,6 +15,7 @@ from holdfast.core.run.contracts.commands import Call
 from holdfast.core.run.contracts.llm_calls import LLMReply
 from holdfast.core.run.contracts.tool_calls import PreviewRequest, ToolRequest
 from holdfast.core.run.state.features import PREVIEWS
+from holdfast.core.run.views.deciders import pending_view
 from holdfast.core.run.views.status import doing
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.tools.effects import Effect
@@ -60,12 +61,12 @@ def test_the_request_opens_with_it_and_not_before() -> None:
     """Until it is computed, nothing is open, nobody is notified and no decision counts; other calls run meanwhile."""
     thread = calling("look", "pay", notify=True)
     assert thread.running_calls == [1]
-    assert thread.state.pending_view() == []
+    assert pending_view(thread.state) == []
     assert thread.notices == []
     assert thread.decide("1") == "unknown_request"
     assert doing(thread.state) == "runs look and the preview of pay"
     thread.preview("- 5\n+ 6")
-    (request,) = thread.state.pending_view()
+    (request,) = pending_view(thread.state)
     assert request["preview"] == CallPreview(text="- 5\n+ 6").model_dump()
     thread.finish(1)
     assert thread.decide("1", digest=request["digest"]) == "accepted"
@@ -85,7 +86,7 @@ def test_a_preview_under_way_is_neither_dropped_nor_begun_again() -> None:
 
 def test_a_decision_is_bound_to_it() -> None:
     """Requests that differ in the preview alone have different digests, which a signer computes from the view."""
-    (one,), (other,) = (previewed(text=text).state.pending_view() for text in ("+ 5", "+ 6"))
+    (one,), (other,) = (pending_view(previewed(text=text).state) for text in ("+ 5", "+ 6"))
     assert one["digest"] == shown_digest(one) != other["digest"] == shown_digest(other)
     assert shown_digest({**one, "preview": {**one["preview"], "text": "+ 1"}}) != one["digest"]
     assert previewed(text="+ 5").decide("1", digest=other["digest"]) == "digest_mismatch"
@@ -93,19 +94,19 @@ def test_a_decision_is_bound_to_it() -> None:
 
 def test_a_tool_without_one_is_asked_about_at_once() -> None:
     """So is every tool of a run below the feature level, which an older worker may continue."""
-    assert [request["request"] for request in calling("ship").state.pending_view()] == ["1"]
+    assert [request["request"] for request in pending_view(calling("ship").state)] == ["1"]
     for features in range(PREVIEWS):
         thread = calling("pay", features=features)
         assert thread.waiting(PreviewRequest) == []
-        assert "preview" not in thread.state.pending_view()[0]
+        assert "preview" not in pending_view(thread.state)[0]
 
 
 def test_requests_keep_the_order_of_their_calls() -> None:
     """A request has its number when its preview is ordered: none that opens earlier takes it."""
     thread = calling("pay", "ship")
-    assert [request["request"] for request in thread.state.pending_view()] == ["2"]
+    assert [request["request"] for request in pending_view(thread.state)] == ["2"]
     thread.preview()
-    assert {request["request"]: request["tool"] for request in thread.state.pending_view()} == {
+    assert {request["request"]: request["tool"] for request in pending_view(thread.state)} == {
         "1": "pay",
         "2": "ship",
     }
@@ -116,7 +117,7 @@ def test_people_are_asked_without_it_if_it_fails() -> None:
     thread = calling("pay")
     (call,) = thread.waiting(PreviewRequest)
     thread.fail(call, "NotSealed", "the answer is empty")
-    (request,) = thread.state.pending_view()
+    (request,) = pending_view(thread.state)
     assert request["preview"]["problem"] == "NotSealed: the answer is empty"
     assert "There is none: NotSealed" in current_details(thread.state)
     assert thread.decide("1") == "accepted"
@@ -126,14 +127,14 @@ def test_changed_arguments_get_their_own() -> None:
     """All are asked anew with the preview of the edited call, the editor too: nobody has seen it before."""
     thread = previewed(TWO)
     assert thread.decide("1", arguments={"cents": 5}) == "judged_anew"
-    assert thread.state.pending_view() == []
+    assert pending_view(thread.state) == []
     (call,) = thread.waiting(PreviewRequest)
     assert isinstance(call, Call)
     assert isinstance(call.request, PreviewRequest)
     assert call.request.call.arguments == '{"cents":5}'
     assert thread.decide("1", by="bob") == "too_late"
     thread.preview("+ 5")
-    (request,) = thread.state.pending_view()
+    (request,) = pending_view(thread.state)
     assert (request["request"], request["votes"], request["edited_by"]) == ("2", [], "alice")
     assert [thread.decide("2", by=name) for name in ("alice", "bob")] == ["waiting_for_quorum", "accepted"]
     thread.finish(1)
@@ -161,7 +162,7 @@ def test_it_is_computed_again_where_it_was_lost() -> None:
     elsewhere = thread.moved().imported()
     assert len(elsewhere.waiting(PreviewRequest)) == 1
     elsewhere.preview()
-    assert len(elsewhere.state.pending_view()) == 1
+    assert len(pending_view(elsewhere.state)) == 1
     elsewhere.check_consistent()
 
 
@@ -174,7 +175,7 @@ def test_a_paused_run_orders_none() -> None:
     thread.reply(calls("pay"))
     thread.signal("pause", {"by": "alice"})
     thread.preview()
-    assert len(thread.state.pending_view()) == 1
+    assert len(pending_view(thread.state)) == 1
 
 
 def test_a_cancelled_run_waits_for_none() -> None:

@@ -15,6 +15,7 @@ from holdfast.core.authority.signatures import public_key
 from holdfast.core.llm.messages import Usage
 from holdfast.core.log.events import AgentEvent, MessageTaken, SignalRejected, TaskRefined, ToolCallStarted
 from holdfast.core.run.state.context import REFINEMENTS, REFINEMENTS_BYTES
+from holdfast.core.run.views.status import state_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.transcript.transcript import refinement_text
 from tests.support.people import KEYS, PEOPLE, refinement
@@ -76,7 +77,7 @@ def test_a_refinement_is_shown_with_the_task() -> None:
     assert "task refined" not in current_details(thread.state)
     refine(thread)
     refine(thread, kind="rescope", text="Publish *1.3*", by="bob")
-    view = thread.state.view()
+    view = state_view(thread.state)
     assert view["task"] == "the task"
     assert [(each["refinement"], each["kind"], each["text"], each["by"]) for each in view["refinements"]] == [
         (1, "narrow", "Only the EU", "alice"),

@@ -31,6 +31,7 @@ from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.rules.loop_guard import RULE
 from holdfast.core.run.state.progress import MAX_COUNT, WINDOW, Repeats
 from holdfast.core.run.state.state import RunState
+from holdfast.core.run.views.status import state_view
 from holdfast.core.run.views.web_ui import current_details
 from tests.support.plays import PLAYS, SEEDS, play
 from tests.support.runs import NOW, Thread, agent_spec, loaded_thread, says
@@ -243,16 +244,16 @@ def test_a_delayed_call_is_running_and_says_what_it_waits_for() -> None:
     """`show` and the Web UI have the count and the time; the log has the delay with the verdict."""
     thread = waiting_thread()
     assert thread.state.status == "running"
-    (delayed,) = thread.state.view()["delayed"]
+    (delayed,) = state_view(thread.state)["delayed"]
     assert (delayed["call"], delayed["tool"], delayed["repeats"]) == (7, "look", 6)
-    assert thread.state.view()["limits"]["repeats"] == 6
+    assert state_view(thread.state)["limits"]["repeats"] == 6
     verdict = last(thread, VerdictGiven)
     assert (verdict.verdict, verdict.repeats, verdict.delay) == ("allow", 6, 16)
     assert delayed["starts_at"] == (verdict.at + timedelta(seconds=16)).isoformat()
     assert "the same call has had the same result 6 times" in current_details(thread.state)
     thread.wake()
     assert thread.running_calls == [7]
-    assert thread.state.view()["delayed"] == []
+    assert state_view(thread.state)["delayed"] == []
 
 
 def test_a_message_ends_the_wait_and_starts_the_count_over() -> None:

@@ -46,6 +46,7 @@ from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.contracts.snapshot import MAX_BYTES, RunSnapshot, snapshot_of
 from holdfast.core.run.contracts.tool_calls import ToolRequest
+from holdfast.core.run.views.status import state_view
 from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.transcript.transcript import Transcript, refinement_text
 from tests.support.examples import examples
@@ -578,17 +579,17 @@ def test_a_context_that_compaction_cannot_shrink_is_compacted_when_it_has_double
         return thread.summarizing()
 
     assert [step(1_200 + 200 * count) for count in range(7)] == [False] * 6 + [True]
-    assert "1,200 tokens of 1,000 (compaction_tokens)" in thread.state.view()["warning"]
+    assert "1,200 tokens of 1,000 (compaction_tokens)" in state_view(thread.state)["warning"]
     assert "### Warning" in current_details(thread.state)
     thread.reply(says("so far"))
-    assert thread.state.view()["warning"] == "", "not known before the next request"
+    assert state_view(thread.state)["warning"] == "", "not known before the next request"
     assert not step(1_300)
-    assert "1,300 tokens of 1,000" in thread.state.view()["warning"]
+    assert "1,300 tokens of 1,000" in state_view(thread.state)["warning"]
     thread.refuse(CONTEXT_TOO_LONG)
     assert thread.summarizing()
     thread.reply(says("so far"))
     assert [step(300), step(900), step(1_000)] == [False, False, True], "compaction helps again"
-    assert thread.state.view()["warning"] == ""
+    assert state_view(thread.state)["warning"] == ""
     thread.check_consistent()
 
 
@@ -877,7 +878,7 @@ def test_no_input_of_any_shape_breaks_a_run(name: str, payload: Any, as_text: bo
     elif name != "\ud800":
         thread.signal(name, payload)
     thread.finish(2) if 2 in thread.running_calls else None
-    to_json(thread.state.view())
+    to_json(state_view(thread.state))
     current_details(thread.state).encode()
     snapshot = RunSnapshot(state=thread.state, transcript=thread.run.transcript.base, tail=tuple(thread.log))
     assert through_json(snapshot) == snapshot
@@ -897,7 +898,7 @@ def test_any_arguments_can_be_shown(arguments: str) -> None:
     call = ToolCall(id="c", name="pay", arguments=arguments.encode("utf-8", "replace").decode())
     thread.reply(LLMReply(message=AssistantMessage(content=(call,))))
     assert thread.state.status == "waiting_approval"
-    to_json(thread.state.view())
+    to_json(state_view(thread.state))
     current_details(thread.state).encode()
 
 

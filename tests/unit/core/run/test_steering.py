@@ -13,7 +13,8 @@ from holdfast.core.lineage import Lineage
 from holdfast.core.log.events import KeyRevoked, RunPaused, RunResumed, RunUnblocked
 from holdfast.core.run.contracts.error_types import LLM_REJECTED
 from holdfast.core.run.contracts.subagents import StartSubagentsRequest
-from holdfast.core.run.views.deciders import may_steer
+from holdfast.core.run.views.deciders import may_steer, pending_view
+from holdfast.core.run.views.status import state_view
 from tests.support.people import KEYS, PEOPLE, decision, signed, steering
 from tests.support.plays import SUBAGENT_TOOLS
 from tests.support.runs import Thread, agent_spec, calls, loaded_thread, tool_spec
@@ -48,7 +49,7 @@ def steer(thread: Thread, name: str, by: str, *, sign: bool = True, **said: Any)
     """Send a statement that steers the run; return its outcome."""
     payload = {"by": by, **said}
     if sign:
-        payload = steering(thread.name, thread.state.view(), name, by, **said)
+        payload = steering(thread.name, state_view(thread.state), name, by, **said)
     return thread.update(name, payload)["outcome"]
 
 
@@ -103,11 +104,11 @@ def test_a_stranger_does_not_end_an_approvers_pause() -> None:
 def test_a_signed_statement_ends_no_later_pause() -> None:
     """A resumption sent or rejected earlier is bound to the pause that its sender saw."""
     thread = run()
-    rejected = steering("t", thread.state.view(), "resume", "alice")
+    rejected = steering("t", state_view(thread.state), "resume", "alice")
     assert thread.update("resume", rejected)["outcome"] == "not_paused"
     steer(thread, "pause", "bob")
     assert thread.update("resume", rejected)["outcome"] == "outdated"
-    used = steering("t", thread.state.view(), "resume", "alice")
+    used = steering("t", state_view(thread.state), "resume", "alice")
     assert thread.update("resume", used)["outcome"] == "accepted"
     steer(thread, "pause", "bob")
     assert thread.update("resume", used)["outcome"] == "outdated"
@@ -185,7 +186,7 @@ def test_below_the_feature_level_anybody_steers() -> None:
     thread.refuse(LLM_REJECTED)
     thread.signal("retry", {"by": "anybody"})
     assert thread.state.blocked is None
-    assert thread.state.view()["steering"] is None
+    assert state_view(thread.state)["steering"] is None
 
 
 # Keys that are revoked.
@@ -201,7 +202,7 @@ def revoke_key(thread: Thread, of: str, by: str, *, sign: bool = True, **said: A
 
 def vote(thread: Thread, by: str, **said: Any) -> str:
     """Approve the open request with a signature; return the outcome."""
-    (request,) = thread.state.pending_view()
+    (request,) = pending_view(thread.state)
     return thread.update("decide", decision(thread.name, request, by=by, **said))["outcome"]
 
 
@@ -253,10 +254,10 @@ def test_a_rule_that_a_revoked_key_made_is_gone() -> None:
     thread = run()
     assert [vote(thread, by, remember=True) for by in ("alice", "bob")] == ["waiting_for_quorum", "accepted"]
     thread.finish(1)
-    assert [rule["by"] for rule in thread.state.view()["remembered"]] == ["alice, bob"]
+    assert [rule["by"] for rule in state_view(thread.state)["remembered"]] == ["alice, bob"]
     steer(thread, "pause", "carol")
     assert revoke_key(thread, "bob", "carol") == "accepted"
-    assert thread.state.view()["remembered"] == []
+    assert state_view(thread.state)["remembered"] == []
     check_audit(thread)
 
 

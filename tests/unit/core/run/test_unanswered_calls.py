@@ -15,7 +15,7 @@ from holdfast.core.log.events import VerdictGiven
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.run.rules.backoff import Pace, PollOutcome, PollResult, next_delay
 from holdfast.core.run.state.pacing import TOOLS, Pacing, Unanswered
-from holdfast.core.run.views.status import run_view
+from holdfast.core.run.views.status import run_view, state_view
 from holdfast.core.run.views.web_ui import current_details
 from tests.support.runs import Thread, agent_spec, loaded_thread, tool_spec
 from tests.unit.audit.test_audit import fault
@@ -134,7 +134,7 @@ def test_people_see_what_a_delayed_call_waits_for() -> None:
         step(thread, "timeout")
     thread.reply(calling(fetch={"page": "2"}))
     assert "the last 2 steps that called fetch got no answer from it" in current_details(thread.state)
-    (delayed,) = thread.state.view()["delayed"]
+    (delayed,) = state_view(thread.state)["delayed"]
     shown = "call 3 of fetch waits 2 s: 2 steps in a row that called it got no answer"
     assert delay_text(delayed, thread.at) == shown
     assert "to call fetch" in json.dumps(run_view(thread.state))

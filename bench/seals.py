@@ -8,18 +8,20 @@ Everything else is the same, down to the length of names.
    last one. A pair of such rounds gives one ratio, the geometric mean of both.
 2. The median of these ratios counts, of time and of CPU time. If it is nearer to the limit than twice its standard
    error (`noise`), the measurement decides nothing.
+3. Signing and judging are also measured where they happen, in CPU time of the thread. That is exact to a few percent of
+   itself, but leaves out what a longer history and longer events cost.
 """
 
 import gc
 import os
 import time
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from itertools import pairwise
 from math import sqrt
 from pathlib import Path
 from statistics import median, stdev
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 import uvloop
@@ -31,6 +33,8 @@ from bench import document
 from bench.environment import leave, observation, open_stack, serving
 from bench.llm import serve_llm
 from holdfast import Agent, Catalog, Limits, Policy, allow, deny, tool
+from holdfast.activities.node_gate import NodeGate
+from holdfast.activities.signed_results import ResultSigner
 from holdfast.client.connect import connect_stack, stack_config
 from holdfast.config.stack_file import Stack
 from holdfast.core.authority.signatures import SigningKey, encode_key
@@ -66,8 +70,40 @@ Costs = dict[str, list[tuple[float, float]]]
 """By worker, for each round: milliseconds of a step, and those of its CPU time."""
 
 
-async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int) -> tuple[Costs, dict[str, int]]:
-    """Run the workers in turn; return what their steps cost, and the bytes of a run's history by worker."""
+@contextmanager
+def own_time() -> Iterator[dict[str, float]]:
+    """Yield the milliseconds of CPU time that signing and judging take, which grow as workers run."""
+    spent = {"sign": 0.0, "judge": 0.0}
+    signer, gate = cast(Any, ResultSigner), cast(Any, NodeGate)
+    sign, judge = signer.sign, gate.judge
+
+    async def timed_sign(*args: Any) -> str:
+        began = time.thread_time()
+        try:
+            return str(await sign(*args))
+        finally:
+            spent["sign"] += (time.thread_time() - began) * 1e3
+
+    def timed_judge(*args: Any) -> Any:
+        began = time.thread_time()
+        try:
+            return judge(*args)
+        finally:
+            spent["judge"] += (time.thread_time() - began) * 1e3
+
+    signer.sign, gate.judge = timed_sign, timed_judge
+    try:
+        yield spent
+    finally:
+        signer.sign, gate.judge = sign, judge
+
+
+async def measure(
+    stack: Stack, home: Path, url: str, *, steps: int, rounds: int
+) -> tuple[Costs, dict[str, int], dict[str, dict[str, float]]]:
+    """Run the workers in turn; return what their steps cost, the bytes of a run's history by worker, and by worker the
+    milliseconds of a step that signing and judging take.
+    """
     text = observation()
 
     @tool(effect="read")
@@ -87,10 +123,12 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
     policies = {"judged": Policy(rules=(deny("pay", when="args.cents > 100"), allow("*", when="args.n >= 0")))}
     costs: Costs = {name: [] for name in NAMES}
     sizes: dict[str, int] = {}
+    own: dict[str, dict[str, float]] = {name: dict.fromkeys(("sign", "judge"), 0.0) for name in NAMES}
     async with AsyncExitStack() as workers:
+        spent = workers.enter_context(own_time())
         for name, client in clients.items():
-            own = {"node_key": keys.get(name), "node_policy": policies.get(name)}
-            worker = serving(stack, home, url, catalog, queue=f"{name:_<6}", client=client, **own)  # type: ignore[arg-type]
+            node = {"node_key": keys.get(name), "node_policy": policies.get(name)}
+            worker = serving(stack, home, url, catalog, queue=f"{name:_<6}", client=client, **node)  # type: ignore[arg-type]
             await workers.enter_async_context(worker)
         for number in range(-1, rounds):
             for name in NAMES[:: -1 if number % 2 else 1]:
@@ -98,13 +136,16 @@ async def measure(stack: Stack, home: Path, url: str, *, steps: int, rounds: int
                 gc.collect()  # so that the garbage of another worker's run is not measured
                 began, burnt = time.perf_counter(), time.process_time()
                 run = RunInput(task=f"steps={steps}")
+                before = dict(spent)
                 await client.execute_workflow(WORKFLOW, run, id=thread, task_queue=f"{name:_<6}")
                 took, burnt = time.perf_counter() - began, time.process_time() - burnt
                 if number >= 0:  # the first round warms up
                     costs[name].append((took / steps * 1e3, burnt / steps * 1e3))
+                    for part in spent:
+                        own[name][part] += (spent[part] - before[part]) / steps / rounds
                 described = await client.get_workflow_handle(thread).describe()
                 sizes[name] = described.raw_description.workflow_execution_info.history_size_bytes
-    return costs, sizes
+    return costs, sizes, own
 
 
 def ratios(costs: Costs, name: str, other: str, part: int) -> list[float]:
@@ -134,7 +175,7 @@ def verdict(both: Sequence[Sequence[float]]) -> str:
     return "not decided: the noise is too large"
 
 
-def report(costs: Costs, sizes: dict[str, int], *, steps: int) -> list[str]:
+def report(costs: Costs, sizes: dict[str, int], own: dict[str, dict[str, float]], *, steps: int) -> list[str]:
     """Return the lines of the results."""
     lines = []
     for other, name in pairwise(NAMES):
@@ -148,6 +189,13 @@ def report(costs: Costs, sizes: dict[str, int], *, steps: int) -> list[str]:
                 f"{each[0]:.2f} to {each[-1]:.2f})"
             )
         lines.append(f"- {name}, compared with {other}: {' and '.join(shown)}; {verdict(both)} ({LIMIT:.2f} ×)")
+    time_of_step, cpu_of_step = (median(cost[part] for cost in costs["sealed"]) for part in (0, 1))
+    for word, took in (
+        ("signing", own["signed"]["sign"]),
+        ("judging by the node's policy", own["judged"]["judge"] - own["signed"]["judge"]),
+    ):
+        shares = f"{took / time_of_step:.1%} of its time and {took / cpu_of_step:.1%} of its CPU time"
+        lines.append(f"- {word} itself: {took:.2f} ms a step, {shares}")
     signature = (sizes["signed"] - sizes["sealed"]) / (2 * steps + 1)  # the last reply calls no tool
     lines.append("- history: " + ", ".join(f"{sizes[name] / steps:.0f} bytes a step {name}" for name in NAMES))
     lines.append(f"- a signature: {signature:.1f} bytes, twice a step and once for the last reply")
@@ -157,8 +205,8 @@ def report(costs: Costs, sizes: dict[str, int], *, steps: int) -> list[str]:
 def main(steps: Annotated[int, typer.Option(min=10)] = 100, pairs: Annotated[int, typer.Option(min=3)] = 12) -> None:
     """Compare four workers on a separate embedded stack. Takes about four minutes on a quiet machine."""
     with open_stack() as (stack, home), serve_llm() as url:
-        costs, sizes = uvloop.run(measure(stack, home, url, steps=steps, rounds=2 * pairs))
-    lines = [f"- {pairs} pairs of rounds of {steps} steps", *report(costs, sizes, steps=steps)]
+        costs, sizes, own = uvloop.run(measure(stack, home, url, steps=steps, rounds=2 * pairs))
+    lines = [f"- {pairs} pairs of rounds of {steps} steps", *report(costs, sizes, own, steps=steps)]
     print("\n".join(lines))
     about = (
         "`python -m bench.seals`: a step of one LLM call and one read on workers that take turns: bare, sealed, also "

@@ -100,9 +100,7 @@ def _wake_reason(until: datetime, state: RunState) -> str:
 def start_activity(
     activity: Activity[RequestT, ResultT, StateT], request: RequestT, state: StateT, *, summary: str | None = None
 ) -> asyncio.Future[ResultT]:
-    """Start an activity, with the timeouts, the retries and, unless another is given, the summary of its entry in the
-    table.
-    """
+    """Start an activity, with the timeouts and, unless another is given, the summary of its entry in the table."""
     return workflow.start_activity(
         activity.name,
         request,

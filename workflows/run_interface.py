@@ -148,7 +148,8 @@ class RunInterface:
 
         Signals of later feature levels share one handler, so that older histories replay
         (`holdfast.core.run.inputs.interventions.Intervention.signal`), and the SDK would list that as an entry without
-        a name: the answer has their names instead. The current details are written only when they are asked for.
+        a name: the answer has their names instead. The current details are written only when they are asked for, not by
+        `workflow.set_current_details`.
         """
         # The SDK offers no other way. The event loop is its instance of the workflow, which holds the query handlers.
         queries = asyncio.get_running_loop().__dict__["_queries"]

@@ -4,7 +4,7 @@
    cancel scope, does not end the attempt.
 2. An awaitable that a function returns is awaited, and an iterator is read, within the call and its time limit: until
    then, the function may not have done anything.
-3. The time limit begins with the function, not with a wait for a thread.
+3. The time limit, which is the tool's `timeout`, begins with the function, not with a wait for a thread.
 """
 
 import asyncio

@@ -7,7 +7,7 @@ from typing import Any
 from temporalio.workflow import NondeterminismError
 
 from holdfast.core.run.contracts.table import HEARTBEAT_TIMEOUT
-from holdfast.worker.construction import HEARTBEAT_INTERVAL, STICKY_TIMEOUT
+from holdfast.worker.construction import HEARTBEAT_THROTTLE, STICKY_TIMEOUT
 
 _BEFORE_TIMEOUT = 0.8
 """The share of the heartbeat time-out after which the SDK sends one, unless its limit is shorter."""
@@ -27,11 +27,11 @@ def costs_of(config: Mapping[str, Any]) -> Iterator[str]:
         )
     limit: timedelta = config.get("max_heartbeat_throttle_interval", timedelta(seconds=60))
     interval = min(limit, HEARTBEAT_TIMEOUT * _BEFORE_TIMEOUT)
-    if interval > HEARTBEAT_INTERVAL:
+    if interval > HEARTBEAT_THROTTLE:
         yield (
             f"max_heartbeat_throttle_interval is {_seconds(limit)}: a call sends a heartbeat every "
             f"{_seconds(interval)} and is given to another worker after {_seconds(HEARTBEAT_TIMEOUT)}, which leaves a "
-            f"busy worker {_seconds(HEARTBEAT_TIMEOUT - interval)}; {_seconds(HEARTBEAT_INTERVAL)} is safer"
+            f"busy worker {_seconds(HEARTBEAT_TIMEOUT - interval)}; {_seconds(HEARTBEAT_THROTTLE)} is safer"
         )
     if not config.get("build_id") and not config.get("deployment_config"):
         yield (

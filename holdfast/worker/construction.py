@@ -23,9 +23,9 @@ time-out (`holdfast/core/run/contracts/table.py`, 5 s) this is the longest pause
 resumes the run; on the same machine it is shorter (`holdfast/worker/takeover/takeover.py`).
 """
 
-HEARTBEAT_INTERVAL = timedelta(seconds=2)
-"""How often a long call sends a heartbeat. The SDK's default, four fifths of the time-out, leaves a busy worker one
-second of grace; this leaves three."""
+HEARTBEAT_THROTTLE = timedelta(seconds=2)
+"""How often the SDK forwards the heartbeats of a long call. Its default, four fifths of the time-out, leaves a busy
+worker one second of grace; this leaves three."""
 
 SHUTDOWN_SECONDS = 30.0
 """How long a worker's shutdown may take: its calls are stopped after a grace period, and then nothing is left to do."""
@@ -69,7 +69,7 @@ def new_worker(
         interceptors=interceptors,
         workflow_runner=guard,
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
-        max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
+        max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
         max_workflow_task_external_storage_concurrency=1,  # none is used: with more, each payload costs a task
         build_id=__version__,  # every step's history repeats it; without one, the SDK hashes every loaded module
         **options,

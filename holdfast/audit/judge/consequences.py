@@ -52,7 +52,7 @@ from holdfast.core.run.inputs.resets import on_reset
 from holdfast.core.run.inputs.steering import sent_payload
 from holdfast.core.run.rules.approval_requests import on_preview
 from holdfast.core.run.rules.baselines import on_findings
-from holdfast.core.run.rules.budget import on_call, on_report
+from holdfast.core.run.rules.budget import on_budget_report, on_call
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_due, on_progress_due
 from holdfast.core.run.rules.forks import fork_events
 from holdfast.core.run.rules.unattended import on_failing
@@ -141,7 +141,7 @@ def possible_batches(
         case ev.BudgetReserved() if isinstance(action := next_action(state, at=at), act.CallLLM | act.Compact):
             yield on_call(state, summary=isinstance(action, act.Compact))
         case ev.BudgetLow() | ev.BudgetSpent() if isinstance(action := next_action(state, at=at), act.ReportBudget):
-            yield on_report(state, action)
+            yield on_budget_report(state, action)
         case ev.MemoryRecalled() if before.last in ("agent_loaded", "run_reset"):
             yield [event]
         case ev.LLMReplied() if state.spec and not state.calls.open and not state.outcome:

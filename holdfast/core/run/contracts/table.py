@@ -1,4 +1,4 @@
-"""The table of activities: for each kind of request, the activity that answers it, its answer, timeouts and retries.
+"""The table of activities: for each kind of request, the activity that answers it, its answer and timeouts.
 
 `workflows/driver.py` calls activities by this table, and `holdfast.core.temporal.history_reader` reads their events in
 a history by it; the implementations are in the top-level package `activities/`. To add an activity, add its request and
@@ -6,7 +6,8 @@ result to `holdfast.core.run.contracts` and `holdfast.core.run.contracts.command
 implementation. The activities of a loop are entries of the same kind, in `holdfast.core.loop.activities`.
 
 1. An activity takes one request and returns one answer, both sealed.
-2. Temporal retries an activity until it answers or fails for good: an outage delays a run, but never ends it.
+2. Temporal retries an activity until it answers or fails for good: an outage delays a run, but never ends it. All
+   activities share one retry policy, `PATIENT`.
 3. Only a read-only activity may run as a local activity. A local activity runs before its workflow task is in history,
    and runs again if that task is retried: a write could happen without a trace in any log.
 """

@@ -27,7 +27,7 @@ from holdfast.core.run.decide.reactions import (
 from holdfast.core.run.decide.replies import on_compaction
 from holdfast.core.run.machine.open_calls import OpenCalls
 from holdfast.core.run.machine.run_log import RunLog
-from holdfast.core.run.rules.budget import on_call, on_report
+from holdfast.core.run.rules.budget import on_budget_report, on_call
 from holdfast.core.run.rules.closing_work import on_complete, on_learning_due, on_progress_due
 from holdfast.core.run.rules.unattended import on_failing
 from holdfast.core.run.state import next_actions as act
@@ -68,7 +68,7 @@ def carry_out(action: act.OwnAction, begin: RunInput, *, log: RunLog, calls: Ope
                 log.record(*on_call(log.state))
             calls.call(_llm_request(log.state, log.transcript.ref(log.state.spec_hash)), log.state)
         case act.ReportBudget():
-            log.record(*on_report(log.state, action))
+            log.record(*on_budget_report(log.state, action))
         case act.Compact():
             _compact(action, log, calls)
         case act.TakeMessages():

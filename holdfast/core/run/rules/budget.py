@@ -158,7 +158,7 @@ def budget_due(state: RunState) -> ReportBudget | Block | None:
     return ReportBudget() if account.newly_low() and not account.closing else None
 
 
-def on_report(state: RunState, action: ReportBudget) -> list[ev.AgentEvent]:
+def on_budget_report(state: RunState, action: ReportBudget) -> list[ev.AgentEvent]:
     """Return the events that report that the budget is low, or used up."""
     account = state.account
     if not action.short:

@@ -150,19 +150,27 @@ async def test_everything_but_temporal_reads_an_encrypted_run(
     assert (other.code, "has only 2026-07 here" in other.out) == (7, True), other
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 async def test_a_worker_without_the_key_names_it_and_a_worker_with_it_continues(
     worker: Any, starter: Any, client: Client
 ) -> None:
-    """A worker without the key gets stuck on a run and names the key.
+    """A worker without the key answers nothing, gets stuck on a run and names the key.
 
     A worker with a rotated key continues the run with the new key, in one log.
     """
+
+    async def is_idle() -> bool:
+        described = (await run.describe()).raw_description
+        return not (described.pending_activities or described.HasField("pending_workflow_task"))
+
     async with worker(OLD) as r:
         run = await r.start("TASK-MARK")
         await status_of(run, "waiting_approval")
+        await eventually(is_idle, bool)
         thread, queue = run.id, r.task_queue
     async with worker("", task_queue=queue):
+        read = await starter(OLD, "pending", thread)
+        assert (read.code, "the one that has it lacks a key" in read.err) == (0, True), read
         assert "no worker answered" in (await starter(OLD, "approve", thread, "1")).out
 
         async def stuck_message() -> str:

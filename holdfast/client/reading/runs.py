@@ -75,6 +75,9 @@ QUERY_RETRIES = 4
 RETRY_SECONDS = 0.25
 """Seconds between two attempts."""
 
+_KEY_MISSING = ("Failed decoding arguments", "Expected workflow input")
+"""How the SDK fails a query on a worker that can neither decrypt nor verify what the run began with."""
+
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 
 
@@ -198,7 +201,7 @@ class Runs:
 
         Raises:
             ThreadNotFound: There is no agent run of that id.
-            NoWorker: No worker answered in time.
+            NoWorker: No worker answered in time, or the one that did lacks a key to read the run.
             RunPaused: The run is paused in Temporal.
             RunStuck: A worker has the run, but its code does not replay.
             QueryRefused: The worker kept rejecting the query.
@@ -211,7 +214,16 @@ class Runs:
             with contextlib.suppress(QueryRefused):
                 return await self._query(thread, run_id, name, args, limit)
             await asyncio.sleep(RETRY_SECONDS)
-        return await self._query(thread, run_id, name, args, limit)
+        try:
+            return await self._query(thread, run_id, name, args, limit)
+        except QueryRefused as refused:
+            if not any(words in str(refused) for words in _KEY_MISSING):
+                raise
+            raise NoWorker(
+                f"no worker answered for thread {thread!r} that can read the run: the one that has it lacks a key. "
+                "Give each worker the keys of HOLDFAST_ENCRYPTION_KEYS and HOLDFAST_FLEET_KEYS with which the run was "
+                "written, and restart it; the run is safe and will then continue."
+            ) from refused
 
     async def _query(self, thread: str, run_id: str | None, name: str, args: Sequence[Any], limit: timedelta) -> Any:
         run = self.client.get_workflow_handle(thread, run_id=run_id)
@@ -307,7 +319,10 @@ class Runs:
                 return ""
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
                 await self._decrypt(event)
-                return one_line(event.workflow_task_failed_event_attributes.failure.message, 300) or "no reason given"
+                failure = event.workflow_task_failed_event_attributes.failure
+                if failure.message.startswith(_KEY_MISSING) and failure.HasField("cause"):
+                    failure = failure.cause  # it names the key
+                return one_line(failure.message, 300) or "no reason given"
         return ""
 
 

@@ -98,7 +98,6 @@ class ScriptedRun:
         """The folder of all runs, initially empty."""
         self.started: list[str] = []
         """The thread ids, oldest first."""
-        self._thread: Thread | None = None
         self._temporal = temporal
         self._threads = threads
         self.client = Client(threads, by=by)
@@ -108,8 +107,8 @@ class ScriptedRun:
     @property
     def thread(self) -> Thread:
         """The thread of the latest task, as `holdfast.Client` returns it."""
-        assert self._thread, "no thread yet: call `task` first"
-        return self._thread
+        assert self.started, "no thread yet: call `task` first"
+        return self.client.thread(self.started[-1])
 
     async def task(
         self,
@@ -143,10 +142,10 @@ class ScriptedRun:
             TaskDiffers: A thread with this id has another task or another agent.
         """
         options = {"workspace": self.workspace, "by_proven": True, "context": context, "unattended": unattended, **more}
-        self._thread = await self.client.start(
+        started = await self.client.start(
             task, agent=agent, thread=thread, by=by, idle_limit=idle_limit, budget=budget, **options
         )
-        self.started.append(self._thread.id)
+        self.started.append(started.id)
         return await self.result(until=until)
 
     async def result(self, *, until: Until = "attention") -> Result:

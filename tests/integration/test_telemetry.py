@@ -53,6 +53,7 @@ async def begin(url: str) -> None:
     """Make the feed, so that whatever is recorded from now on is exported."""
     async with reading_feed(url, FEED) as feed:
         assert feed is not None
+    await eventually(partial(locked, url), lambda is_locked: not is_locked)
 
 
 async def export(url: str, pool: AsyncConnectionPool, collector: Collector) -> None:
@@ -260,6 +261,10 @@ async def test_a_worker_exports_what_its_runs_do_and_none_of_what_they_say(
 
 
 async def locked(url: str) -> bool:
-    """Whether somebody reads the feed."""
-    async with reading_feed(url, FEED) as feed:
-        return feed is None
+    """Whether somebody reads a feed. It does not try to: a connection that is closed keeps its lock for a moment."""
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        counted = await connection.execute(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 "
+            "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        return await counted.fetchone() != (0,)

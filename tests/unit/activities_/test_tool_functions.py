@@ -35,6 +35,12 @@ async def called(function: Callable[..., Any], *, timeout: float = 60, tool: str
     return await call_function(function, {}, timeout, tool=tool, key="k")
 
 
+async def hanging(tool: str, calls: int) -> None:
+    """Wait until that many calls of a tool count as hanging, a moment after each has exceeded its limit."""
+    while tool_threads.tool_threads()._hanging[tool] < calls:  # noqa: ASYNC110  # nothing announces it
+        await asyncio.sleep(0.001)
+
+
 async def send() -> str:
     """Act."""
     done.append("sent")
@@ -303,7 +309,7 @@ async def test_hanging_calls_leave_threads_to_other_tools(monkeypatch: pytest.Mo
     for _ in range(3):
         with pytest.raises(TimedOut):
             await called(leave.wait, timeout=0.01, tool="hangs")
-    await asyncio.sleep(0)  # a call counts as hanging from the loop's next turn
+    await hanging("hangs", 3)
     with pytest.raises(NoThread, match="hangs was not called: 3 calls of hangs hang on this worker"):
         await called(lambda: done.append("made"), tool="hangs")
     assert done == []
@@ -323,7 +329,7 @@ async def test_without_a_free_thread_a_call_names_the_tools_that_hold_them(monke
     leave = threading.Event()
     with pytest.raises(TimedOut):
         await called(leave.wait, timeout=0.01, tool="hangs")
-    await asyncio.sleep(0.05)
+    await hanging("hangs", 1)
     with pytest.raises(NoThread, match=r"act was not called: no thread was free for 0\.05 s; 1 call of hangs hang"):
         await called(lambda: done.append("made"))
     leave.set()

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from temporalio.api.common.v1 import WorkflowExecution as ExecutionId
 from temporalio.api.enums.v1 import EventType, PendingActivityState
 from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure
+from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import (
     Client,
@@ -76,7 +77,7 @@ RETRY_SECONDS = 0.25
 """Seconds between two attempts."""
 
 _KEY_MISSING = ("Failed decoding arguments", "Expected workflow input")
-"""How the SDK fails a query on a worker that can neither decrypt nor verify what the run began with."""
+"""How the SDK words a failure of a worker that lacks a key to read what a run or an activity was given."""
 
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")
 
@@ -217,7 +218,7 @@ class Runs:
         try:
             return await self._query(thread, run_id, name, args, limit)
         except QueryRefused as refused:
-            if not any(words in str(refused) for words in _KEY_MISSING):
+            if not str(refused.__cause__).startswith(_KEY_MISSING):
                 raise
             raise NoWorker(
                 f"no worker answered for thread {thread!r} that can read the run: the one that has it lacks a key. "
@@ -319,10 +320,7 @@ class Runs:
                 return ""
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
                 await self._decrypt(event)
-                failure = event.workflow_task_failed_event_attributes.failure
-                if failure.message.startswith(_KEY_MISSING) and failure.HasField("cause"):
-                    failure = failure.cause  # it names the key
-                return one_line(failure.message, 300) or "no reason given"
+                return _reason_of(event.workflow_task_failed_event_attributes.failure) or "no reason given"
         return ""
 
 
@@ -369,13 +367,19 @@ def status_of(run: WorkflowExecution) -> str:
     return MOVED if (ended, own) == ("completed", MOVED) else ended or own or "running"
 
 
+def _reason_of(failure: Failure) -> str:
+    """Return the reason of a failure in one line: of one for a missing key its cause, which names the key."""
+    named = failure.message.startswith(_KEY_MISSING) and failure.HasField("cause")
+    return one_line((failure.cause if named else failure).message, 300)
+
+
 def retrying(found: WorkflowExecutionDescription) -> list[Retrying]:
     """Return the run's activities that failed and are being retried, or that are paused in Temporal."""
     return [
         Retrying(
             activity=activity.activity_type.name,
             attempt=activity.attempt,
-            reason=one_line(activity.last_failure.message, 300),
+            reason=_reason_of(activity.last_failure),
             next_try=(
                 activity.next_attempt_schedule_time.ToDatetime(UTC)
                 if activity.HasField("next_attempt_schedule_time")

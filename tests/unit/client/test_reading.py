@@ -4,11 +4,14 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 
 from holdfast.client.reading import reader as reader_module
 from holdfast.client.reading.reader import Reader
-from holdfast.client.reading.runs import Runs
+from holdfast.client.reading.runs import Runs, retrying
 from holdfast.core.log.upcasters import decode_event
 from holdfast.core.stores import ThreadStore
 from holdfast.testing.conformance import record
@@ -121,3 +124,13 @@ async def test_a_run_that_continues_as_new_while_it_is_read_is_read_whole(monkey
     monkeypatch.setattr(reader_module, "previous_of", previous_of)
     first: Any = SimpleNamespace(id="t", run_id="first", status=WorkflowExecutionStatus.RUNNING)
     assert [line async for line in reader.lines("t", 0, found=first, note=None)] == LINES
+
+
+def test_the_reason_of_a_failure_for_a_missing_key_names_the_key() -> None:
+    """The SDK names it only in the cause of an activity's failure; other failures have messages of their own."""
+    cause = Failure(message="this was encrypted with the key '2026-01'")
+    for message, reason in (("Failed decoding arguments", cause.message), ("503: overloaded", "503: overloaded")):
+        failed = PendingActivityInfo(activity_id="1", attempt=2, last_failure=Failure(message=message, cause=cause))
+        described = SimpleNamespace(raw_description=DescribeWorkflowExecutionResponse(pending_activities=[failed]))
+        (each,) = retrying(cast(WorkflowExecutionDescription, described))
+        assert each.reason == reason

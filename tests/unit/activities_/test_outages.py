@@ -25,7 +25,7 @@ from holdfast.core.llm.messages import Usage
 from holdfast.core.llm.outages import KEPT, LLMFailure, Outage
 from holdfast.core.log.event_log import event_json
 from holdfast.core.log.events import LLMReplied, RunBlocked
-from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_REJECTED
+from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG, LLM_LOST, LLM_REJECTED
 from holdfast.core.run.contracts.llm_calls import Failures, LLMRequest
 from holdfast.core.run.rules.budget import actual_cost
 from holdfast.core.run.views.status import state_view
@@ -103,17 +103,29 @@ class Transcripts(TranscriptCache):
         return CachedTranscript(0, agent_spec(), choose(agent_spec()), b'{"messages":['), []
 
 
-async def failed_attempt(client: openai.AsyncOpenAI, *, readable: bool = True, budgeted: bool = True) -> Outage:
-    """Return the record of an attempt at an LLM call that fails."""
-    beats: list[Any] = []
-    request = ORDER.model_copy(update={"budgeted": budgeted})
-    llm = LLM(
+def llm_of(client: openai.AsyncOpenAI, *, readable: bool = True) -> LLM:
+    """Return the activity of LLM calls, with transcripts that are empty or unreadable."""
+    return LLM(
         Endpoints.only(client),
         Catalog(agents=[Agent(name="clerk", instructions="Work.")]),
         Transcripts(readable=readable),
         InMemoryArtifacts(),
         Secrets({}, more=[("DATABASE_PASSWORD", "hunter22")]),
     )
+
+
+def answering(status: int) -> openai.AsyncOpenAI:
+    """Return a client whose endpoint answers each request with this status."""
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(status))
+    http = httpx2.AsyncClient(transport=transport)
+    return openai.AsyncOpenAI(api_key="x", base_url="http://llm.test/v1", max_retries=0, http_client=http)
+
+
+async def failed_attempt(client: openai.AsyncOpenAI, *, readable: bool = True, budgeted: bool = True) -> Outage:
+    """Return the record of an attempt at an LLM call that fails."""
+    beats: list[Any] = []
+    request = ORDER.model_copy(update={"budgeted": budgeted})
+    llm = llm_of(client, readable=readable)
     env = attempt()
     env.on_heartbeat = lambda *details: beats.append(details)
     with pytest.raises((ApplicationError, OSError)):
@@ -143,12 +155,9 @@ async def test_a_gateway_that_no_longer_waits_rejects_nothing() -> None:
     """The endpoint behind it may still answer, so the attempt may have cost something; another status proves that it
     did not.
     """
-    statuses = (429, 500, 503, 504, 524)
     costly = []
-    for status in statuses:
-        transport = httpx2.MockTransport(lambda _, status=status: httpx2.Response(status))
-        async with httpx2.AsyncClient(transport=transport) as http:
-            client = openai.AsyncOpenAI(api_key="x", base_url="http://llm.test/v1", max_retries=0, http_client=http)
+    for status in (429, 500, 503, 504, 524):
+        async with answering(status) as client:
             costly.append((await failed_attempt(client)).costly)
     assert costly == [0, 0, 0, 1, 1]
 
@@ -244,6 +253,17 @@ def test_an_attempt_after_a_lost_one_ends_the_call() -> None:
         env.info = replace(env.info, attempt=4 + died)
         before = Failures(answers=ORDER.order, outage=failed(3).model_copy(update={"costly": 1}))
         assert env.run(lost_attempts, before) == lost
+
+
+async def test_a_run_without_a_budget_counts_no_attempt_as_lost() -> None:
+    """It makes the call in a third attempt, too; with a budget, the first two, which left no trace, end the call."""
+    async with answering(503) as client:
+        for budgeted, cause in ((True, LLM_LOST), (False, "InternalServerError")):
+            env = attempt()
+            env.info = replace(env.info, attempt=3)
+            with pytest.raises(ApplicationError) as raised:
+                await env.run(llm_of(client).call_llm, ORDER.model_copy(update={"budgeted": budgeted}))
+            assert raised.value.type == cause
 
 
 @pytest.mark.parametrize(

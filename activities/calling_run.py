@@ -207,11 +207,6 @@ class Chains:
         self._known.move_to_end(key)
         return self._known[key]
 
-    async def follows_a_run(self) -> bool:
-        """Return whether the calling run is not the first of its chain: it may be a reset one, or continue another."""
-        run_id = activity.info().workflow_run_id or ""
-        return await self.first_run_id(calling_thread(), run_id) != run_id
-
     async def current_run_id(self, workflow_id: str) -> str:
         """Return the id of the newest run under this workflow id."""
         return (await describe_run(workflow_id)).run_id

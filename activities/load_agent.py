@@ -20,7 +20,6 @@ from holdfast.core.agents.agent import Agent, AgentSpec, llms_of
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.agents.run_functions import RunContext
 from holdfast.core.agents.skills import add_workspace_skills
-from holdfast.core.agents.templates import Template
 from holdfast.core.base.page_paths import linkable
 from holdfast.core.llm.names import BUILT_IN, recorded_llms
 from holdfast.core.llm.tokens import BYTES_PER_TOKEN, tokens_of
@@ -144,8 +143,7 @@ class Agents:
             raise NodeDeclines("scope", f"it is not {outside}, where the agent {agent.name} runs")
         if request.policy:
             return self._policy(agent, request)
-        has_context = agent.context is not None or request.context is not None
-        context = self._functions.context(agent, request) if has_context else None
+        context = self._functions.context(agent, request)
         async with heartbeats():
             try:
                 spec = await self._spec(agent, request, context)
@@ -178,13 +176,10 @@ class Agents:
 
     async def _spec(self, agent: Agent, request: AgentRequest, context: dict[str, Any] | None) -> AgentSpec:
         """The agent as this run records it."""
-        if agent.functions or isinstance(agent.instructions, Template):
-            at = activity.info().scheduled_time
-            run = RunContext(thread=calling_thread(), agent=agent.name, person=request.user, at=at)
-            values = request.context if context is None else context
-            spec = await self._functions.spec(agent, values, run, default_llm=self._default_llm)
-        else:
-            spec = self._catalog.spec(agent.name, default_llm=self._default_llm, endpoints=self._endpoints)
+        at = activity.info().scheduled_time
+        run = RunContext(thread=calling_thread(), agent=agent.name, person=request.user, at=at)
+        values = request.context if context is None else context
+        spec = await self._functions.spec(agent, values, run, default_llm=self._default_llm)
         if not request.llm:
             return spec
         llm, llms = recorded_llms(request.llm, self._endpoints)
@@ -235,9 +230,7 @@ class Agents:
                 Temporal shows that it was moved.
         """
         try:
-            if position is None or not await self._chains.follows_a_run():
-                return None
-            return await self._moved_threads.since(calling_thread(), position)
+            return None if position is None else await self._moved_threads.since(calling_thread(), position)
         except RecordUnreadable as error:
             raise ApplicationError(str(error), type=THREAD_EXISTS, non_retryable=True) from None
 

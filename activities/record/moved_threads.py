@@ -51,9 +51,9 @@ class MovedThreads:
             RecordUnreadable: An event cannot be decoded, or was altered.
             ApplicationError: RECORD_CONFLICT: it was moved, and the record lacks its end.
         """
-        if not await self._chains.follows_a_run():
-            return None
         run_id = activity.info().workflow_run_id or ""
+        if await self._chains.first_run_id(thread, run_id) == run_id:
+            return None  # the id of a run that was reset differs from its chain's first run id
         ends = await begins_and_ends(self._store, thread, position)
         if _MOVED not in ends:
             if not await self._moved_by_temporal(thread, run_id):

@@ -32,7 +32,7 @@ from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.rules.budget import BUDGET_SPENT
 from holdfast.core.run.state.state import RunState
 from holdfast.core.run.views.deciders import request_view
-from holdfast.core.run.views.status import state_view
+from holdfast.core.run.views.status import limits_of
 from holdfast.core.run.views.web_ui import HARMLESS
 from holdfast.core.streams.drafts import Draft
 from holdfast.errors import EventOutOfPlace
@@ -200,7 +200,7 @@ class View:
             if state.blocked.cause == BUDGET_SPENT:
                 more = more_text(state.account.view())
                 yield Text(f"  {CLI.command('extend', state.thread, '--budget', more)}", "bold")
-            elif limits := limits_text(state_view(state)["limits"]):
+            elif limits := limits_text(limits_of(state)):
                 yield Text(f"  {limits}", "red")
 
     def _waiting(self) -> Iterator[Text]:

@@ -7,12 +7,12 @@ from typing import Any
 
 from holdfast.core.agents.agent import Agent, AgentSpec
 from holdfast.core.agents.collecting import (
-    brought_agents,
-    brought_tools,
+    agent_objects,
     by_name,
     check_named,
     checked_middleware,
     source_locations,
+    tool_objects,
     unique_by_name,
 )
 from holdfast.core.agents.mcp_servers import MCP
@@ -94,11 +94,11 @@ class Catalog:
             if not isinstance(declared, MCP):
                 raise CatalogError(f"{declared!r} is not an MCP server; write MCP(NAME, url=…)")
         self.threads, self.artifacts, self.memories = threads, artifacts, memories
-        found = unique_by_name("agent", [(agent.name, agent) for agent in listed], brought=brought_agents(listed))
+        unique = unique_by_name("agent", [(agent.name, agent) for agent in listed], objects=agent_objects(listed))
         self.tools = unique_by_name(
-            "tool", [(tool.spec.name, tool) for tool in tool_list], brought=brought_tools(found.values())
+            "tool", [(tool.spec.name, tool) for tool in tool_list], objects=tool_objects(unique.values())
         )
-        self.agents = {name: by_name(agent) for name, agent in found.items()}
+        self.agents = {name: by_name(agent) for name, agent in unique.items()}
         self.mcp = unique_by_name("MCP server", [(server.name, server) for server in servers])
         self.resources = by_type(resources)
         """The providers by type, in the order in which they are opened."""

@@ -17,13 +17,13 @@ from holdfast.errors import CatalogError
 _T = TypeVar("_T")
 
 
-def brought_tools(agents: Iterable[Agent]) -> Iterator[Tool]:
+def tool_objects(agents: Iterable[Agent]) -> Iterator[Tool]:
     """Yield the tools that agents give as objects, in their order."""
     for agent in agents:
         yield from (each for each in (*agent.listed_tools, *agent.verify) if isinstance(each, Tool))
 
 
-def brought_agents(agents: Iterable[Agent]) -> Iterator[Agent]:
+def agent_objects(agents: Iterable[Agent]) -> Iterator[Agent]:
     """Yield the sub-agents that agents give as objects, and theirs, each object once."""
     seen: set[int] = set()
     level = list(agents)
@@ -70,21 +70,30 @@ def checked_middleware(
     return layers
 
 
-def unique_by_name(kind: str, named: Iterable[tuple[str, _T]], *, brought: Iterable[_T] = ()) -> dict[str, _T]:
-    """Return things by name: each of `named` has another name, and `brought` may have the same objects again."""
-    found: dict[str, _T] = {}
-    for name, thing in named:
-        if name in found:
-            raise CatalogError(f"two {kind}s are named {name!r}{source_locations(found[name], thing)}")
-        found[name] = thing
-    for thing in brought:
-        (name,) = names_of([thing])
-        if (first := found.setdefault(name, thing)) is not thing:
+def unique_by_name(kind: str, entries: Iterable[tuple[str, _T]], *, objects: Iterable[_T] = ()) -> dict[str, _T]:
+    """Return entries of a catalog by name, and those that its agents add as objects.
+
+    Args:
+        kind: The kind of entry, for messages.
+        entries: What the catalog lists, each with its name; no two have the same.
+        objects: Those of agents, which may have the same objects again.
+
+    Raises:
+        CatalogError: Two different entries have the same name.
+    """
+    unique: dict[str, _T] = {}
+    for name, entry in entries:
+        if name in unique:
+            raise CatalogError(f"two {kind}s are named {name!r}{source_locations(unique[name], entry)}")
+        unique[name] = entry
+    for entry in objects:
+        (name,) = names_of([entry])
+        if (first := unique.setdefault(name, entry)) is not entry:
             raise CatalogError(
-                f"two different {kind}s are named {name!r}{source_locations(first, thing)}: rename one of them, or "
+                f"two different {kind}s are named {name!r}{source_locations(first, entry)}: rename one of them, or "
                 "use one object everywhere"
             )
-    return found
+    return unique
 
 
 def source_locations(*things: object) -> str:

@@ -129,7 +129,7 @@ class ApprovalRequest(Frozen):
             spec_hash=self.spec_hash,
             effect_key=self.effect_key,
             epoch=self.epoch,
-            context=context_digest(self.context) if self.context is not None else "",
+            context=context_digest(self.context),
             preview=self.preview.digest if self.preview else "",
         )
 

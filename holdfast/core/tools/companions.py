@@ -8,10 +8,9 @@ import inspect
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from holdfast.core.tools.resources import resources_of
+from holdfast.core.tools.definition import read_hints
 from holdfast.core.tools.secrets import is_secret_name
 from holdfast.core.tools.signatures import hints_of, parameters_of, plain, source_location
-from holdfast.core.tools.typed_context import contexts_of
 from holdfast.errors import ToolSignatureError
 
 
@@ -38,12 +37,7 @@ def check_companion(
     subject = f"tool {tool!r}: {role}={plain(function).__name__}" + (f" ({location})" if location else "")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ToolSignatureError(f"{subject} is a generator; it returns one result")
-    try:
-        hints, given = hints_of(function), {*resources_of(function), *contexts_of(function)}
-    except NameError as error:
-        raise ToolSignatureError(f"{subject}: {error}; its annotations must resolve where it is defined") from None
-    except ToolSignatureError as error:
-        raise ToolSignatureError(f"{subject}, {error}") from None
+    hints, given = read_hints(subject, function)
     for parameter in parameters_of(function):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue

@@ -92,6 +92,24 @@ def read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     return "\n\n".join(part for part in parts if part), params
 
 
+def read_hints(subject: str, function: Callable[..., Any]) -> tuple[dict[str, Any], set[str]]:
+    """Return a function's annotations by parameter, and the parameters that get a resource or the context of the run.
+
+    Args:
+        subject: The function, for messages.
+        function: A function of a tool.
+
+    Raises:
+        ToolSignatureError: An annotation does not resolve, or a resource or a context is part of a larger type.
+    """
+    try:
+        return hints_of(function), {*resources_of(function), *contexts_of(function)}
+    except NameError as error:
+        raise ToolSignatureError(f"{subject}: {error}; its annotations must resolve where it is defined") from None
+    except ToolSignatureError as error:
+        raise ToolSignatureError(f"{subject}, {error}") from None
+
+
 def fields_of(name: str, function: Callable[..., Any], descriptions: dict[str, str], *, context: type) -> Fields:
     """Read the parameters of a function that the LLM fills in.
 
@@ -103,12 +121,7 @@ def fields_of(name: str, function: Callable[..., Any], descriptions: dict[str, s
     """
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise ToolSignatureError(f"tool {name!r} is a generator; a tool returns one result")
-    try:
-        hints, filled = hints_of(function), {*resources_of(function), *contexts_of(function)}
-    except NameError as error:
-        raise ToolSignatureError(f"tool {name!r}: {error}; its annotations must resolve where it is defined") from None
-    except ToolSignatureError as error:
-        raise ToolSignatureError(f"tool {name!r}, {error}") from None
+    hints, filled = read_hints(f"tool {name!r}", function)
     fields: Fields = {}
     for parameter in parameters_of(function):
         prefix = f"tool {name!r}, parameter {parameter.name!r}"

@@ -82,7 +82,7 @@ def state_view(state: RunState) -> dict[str, Any]:
         "steering": _steering(state),
         "dormancy": state.dormancy.view() if state.dormancy.waits or state.dormancy.buffered else None,
         "llm": state.spec.llm if state.spec else None,
-        "limits": _limits(state),
+        "limits": limits_of(state),
         "warning": warning_of(state),
         "trust": state.context.trust if state.features >= KEEPS_TRUST else None,
         **({"context": state.typed_context.latest} if state.typed_context.values is not None else {}),
@@ -101,7 +101,7 @@ def _steering(state: RunState) -> dict[str, Any] | None:
     return {"run": state.origin.first_run_id, "seen": state.holds}
 
 
-def _limits(state: RunState) -> dict[str, int] | None:
+def limits_of(state: RunState) -> dict[str, int] | None:
     """Return each count that a limit of the agent bounds, with the limit; None until the agent is loaded."""
     if state.spec is None:
         return None

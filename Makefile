@@ -50,7 +50,7 @@ help: ## This list
 .PHONY: test test-extended test-quick test-all test-package test-mcp test-clients test-llm client histories pictures kill-matrix
 test: setup ## The default tests; those of the wheel are in test-package
 	$(PY) -m pytest -m "not slow and not extended" $(SIDE_BY_SIDE) --ignore tests/package
-test-extended: setup ## Further cases and second proofs of the same rules; CI runs them, too
+test-extended: setup ## Further attacks and cases, floods, browsers, whole commands; CI runs them, too
 	$(PY) -m pytest -m "extended and not slow" $(SIDE_BY_SIDE) --ignore tests/package
 test-quick: setup ## Those without servers; on another Python: VENV=.venv-3.13 PYTHON=python3.13
 	$(PY) -m pytest -m "not slow and not extended" $(SIDE_BY_SIDE) tests/architecture tests/unit tests/replay

@@ -410,6 +410,7 @@ def test_a_run_is_paused_shown_and_resumed(shell: Shell) -> None:
     assert shell("cancel", "halted").code in (0, 5)
 
 
+@pytest.mark.extended
 def test_a_budget_is_set_shown_and_extended(shell: Shell) -> None:
     """`show`, `list` and `log` report the budget; absurd amounts are rejected before anything is sent."""
     started = shell(
@@ -436,6 +437,7 @@ def test_a_budget_is_set_shown_and_extended(shell: Shell) -> None:
     assert shell("cancel", "thrifty").code == 0
 
 
+@pytest.mark.extended
 def test_a_task_is_refined_and_shown(shell: Shell) -> None:
     """`show` reports the task and its refinements; `list` and `log` report that it was refined."""
     assert shell("start", "release", "--thread", "narrowed", "--wait", "--by", "dana").code == 6
@@ -825,6 +827,7 @@ def test_the_record_is_verified_and_pruned(shell: Shell, stack: Stack) -> None:
         assert connection.execute(f"SELECT FROM holdfast.events WHERE {of_it}").fetchall() == []
 
 
+@pytest.mark.extended
 def test_a_thread_is_backed_up_and_forgotten(shell: Shell, stack: Stack, tmp_path: Path) -> None:
     """Every verb answers clearly for a forgotten thread; text from a damaged backup is escaped."""
     database = {"DATABASE_URL": stack.database_url}
@@ -880,6 +883,7 @@ def test_a_fork_gets_an_llm_and_a_policy(shell: Shell, tmp_path: Path) -> None:
     assert (diff.code, "The same up to event" in diff.out) == (0, True)
 
 
+@pytest.mark.extended
 def test_a_run_is_exported_and_its_file_verified(shell: Shell, nowhere: Shell, stack: Stack, tmp_path: Path) -> None:
     """`export` writes a file once; `verify` checks it offline and distinguishes valid files, faults and bad usage."""
     database = {"DATABASE_URL": stack.database_url}

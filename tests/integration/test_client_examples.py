@@ -22,6 +22,7 @@ async def playing(example: ModuleType) -> AsyncIterator[ScriptedRun]:
         yield run
 
 
+@pytest.mark.extended
 async def test_a_nightly_report_is_written_or_fails_with_the_cause() -> None:
     """No till is restarted at night; a repeated start finds the same report; a wrong key is a cause, too."""
     async with playing(nightly_report) as run:

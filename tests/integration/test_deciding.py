@@ -207,6 +207,7 @@ async def test_invalid_decisions_are_usage_errors(desk: Desk, words: tuple[str, 
     assert ran.err
 
 
+@pytest.mark.extended
 async def test_a_worker_does_not_start_with_an_invalid_policy(desk: Desk) -> None:
     """One message lists every problem of the policy, with exit code 2, before anything else is started."""
     (desk.folder / "policy.yaml").write_text("rules: [{ask: x, when: nope}, {allow: y, effect: z}]")

@@ -262,6 +262,7 @@ async def test_messages_are_sent_in_the_step_in_which_they_arrived(tmp_path: Pat
     assert (evaluation.ended, evaluation.diverges_at, evaluation.same_effects) == ("completed", 2, True)
 
 
+@pytest.mark.extended
 async def test_a_rerun_reads_no_secrets_and_opens_nothing(refunded: Path, tmp_path: Path) -> None:
     """A rerun neither needs nor uses secrets, resources, middleware or the catalog's own stores."""
     evaluation = await played(refunded, CATALOG)  # BANK_KEY is not set

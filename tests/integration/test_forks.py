@@ -226,6 +226,7 @@ async def test_repeating_a_fork_returns_the_same_fork(rig: StartRig) -> None:
         assert state["fork"]["effects_ask"]
 
 
+@pytest.mark.extended
 async def test_a_message_can_be_edited_and_a_task_restarted(rig: StartRig) -> None:
     """An edited message replaces the last one; a restart has the same task and nothing else."""
 

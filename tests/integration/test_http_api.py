@@ -633,6 +633,7 @@ async def test_another_agent_continues_in_the_callers_name(rig: StartRig, tmp_pa
         assert (event["agent"], event["by"], event["reason"]) == ("desk", "alice", "it delegates")
 
 
+@pytest.mark.extended
 async def test_a_run_adopts_a_policy_in_the_callers_name(rig: StartRig, tmp_path: Any) -> None:
     """The body names a digest and no policy; without both scopes, nothing is recorded; what no worker has, fails."""
     async with http_site(rig, tmp_path) as (http, _):
@@ -791,6 +792,7 @@ async def test_a_failed_run_has_a_result_that_says_why(rig: StartRig, tmp_path: 
         assert (result["status"], result["cause"]) == ("failed", "AgentNotFound")
 
 
+@pytest.mark.extended
 async def test_code_generators_get_names_and_examples(rig: StartRig, tmp_path: Any) -> None:
     """Each operation has a unique id, each body an example, and each problem an example of its status."""
     async with http_site(rig, tmp_path, codec=EncryptionCodec(), ui="http://ui.example") as (http, _):

@@ -153,6 +153,7 @@ def test_its_files_and_its_skill_are_in_its_prompt() -> None:
     assert [skill.name for skill in spec.skills] == ["test-first"]
 
 
+@pytest.mark.extended
 async def test_the_script_does_everything_with_the_real_tools(tally: Path) -> None:
     """Task by task, the script plans, writes a failing test, code and a passing test, and commits, also after edits."""
     await play(tally, initializer_brief(LoopState(thread="loop-1")), run="plan")

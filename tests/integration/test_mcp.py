@@ -120,6 +120,7 @@ async def test_a_confined_server_writes_to_its_folder_alone(tmp_path: Path) -> N
         assert (folder / "book.txt").exists() == written
 
 
+@pytest.mark.extended
 async def test_a_server_that_dies_in_a_call_is_started_again(tmp_path: Path) -> None:
     """The call of a server that dies raises ConnectionLost, never CancelledError; the next call has a new server."""
     async with caller(shop(tmp_path), SHOP_TOKEN="a secret token") as call:

@@ -216,7 +216,8 @@ async def test_an_artifact_is_read_in_parts(rig: StartRig, tmp_path: Path) -> No
             await client.read(f"{folder}/sha256:{'0' * 64}")
 
 
-@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_client_on_the_same_machine_starts_the_server(rig: StartRig, stack: Stack, mode: Any) -> None:
     """`holdfast mcp serve` serves one client over stdio, in the name of the person at the command line."""
     async with rig(catalog(), steps([call("pay", amount=7), say("Paid.")])) as worker:

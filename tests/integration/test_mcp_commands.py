@@ -40,6 +40,7 @@ async def holdfast(folder: Path, *words: str) -> tuple[int, str]:
     return process.returncode, output.decode()
 
 
+@pytest.mark.extended
 async def test_an_operator_accepts_compares_and_shows(tmp_path: Path) -> None:
     """`lock` writes the file, `diff` exits with 1 once the server has changed and names the field, `show` names effects
     and hints without connecting.

@@ -82,6 +82,7 @@ asyncio.run(main())
 '''
 
 
+@pytest.mark.extended
 async def test_a_worker_serves_its_metrics_and_those_of_the_sdk(stack: Stack, tmp_path: Path) -> None:
     """Prometheus gets steps, tokens, tool calls, open requests and their age, and nothing that was said or named."""
     listen = f"127.0.0.1:{any_free()}"

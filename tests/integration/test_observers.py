@@ -62,6 +62,7 @@ def recording() -> tuple[TracerProvider, InMemorySpanExporter]:
     return provider, exported
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("session_server")
 async def test_a_program_observes_its_runs_with_its_own_providers() -> None:
     """Spans, metrics and events reach it; tools, LLM requests and logs have the trace of the run; content stays out."""

@@ -70,7 +70,8 @@ class Gate:
             self._condition.wait_for(lambda: number < self._words, PATIENCE)
 
 
-@pytest.mark.parametrize("pictured", [False, pytest.param(True, marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("pictured", [False, True])
 async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path: Path, pictured: bool) -> None:
     """From the inbox, a person reads what a call does, changes an argument, sees the difference, approves, and finds
     the result in the run, which is followed live: the reply while it is written, across a restart of the gateway and

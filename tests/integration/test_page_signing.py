@@ -80,6 +80,7 @@ def asks(id: str, state: dict[str, Any]) -> bool:
     return [each["request"] for each in state["pending"]] == [id]
 
 
+@pytest.mark.extended
 async def test_a_browser_signs_every_decision(rig: StartRig, tmp_path: Path) -> None:
     """A person makes a key that nothing can export; once the policy lists it, they approve, change, deny and answer
     calls, and each decision is recorded with their own signature of what the dialog showed.

@@ -222,6 +222,7 @@ def test_inherited_constraints_keep_their_numbers_in_the_log() -> None:
     )
 
 
+@pytest.mark.extended
 async def test_a_fork_is_exported_with_its_inherited_events(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
     """The original's events are judged as the original thread's, also in a fork of a fork."""
     own = Catalog(agents=[Agent(name="clerk", instructions="Refund.", policy=OWN, tools=[refund])])

@@ -109,6 +109,7 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return lambda lines: monkeypatch.setattr("sys.stdin", io.StringIO(lines))
 
 
+@pytest.mark.extended
 async def test_a_report_is_one_command(printed: Printed) -> None:
     """The script writes its report, or fails with the cause and the exit code of a failure."""
     assert await nightly_report.main("2018-01-24") == 0

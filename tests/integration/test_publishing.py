@@ -306,6 +306,7 @@ async def test_an_event_that_no_run_could_accept_is_rejected_before_it_is_sent(
         await publish(Threads(client, task_queue="none"), event, by="ci", **more)
 
 
+@pytest.mark.extended
 async def test_an_event_over_http_wakes_only_the_callers_threads(rig: StartRig) -> None:
     """A caller restricted to a thread prefix wakes no others; repeating with the same key wakes nobody again."""
     event = a_name()

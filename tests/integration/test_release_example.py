@@ -58,6 +58,7 @@ def context_of(workspace: Path, *, key: str) -> ToolContext:
     return ToolContext(thread="release-1", workspace=workspace, key=key, attempt=1)
 
 
+@pytest.mark.extended
 def test_the_repository_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the user's configuration nor the clock changes the commits, and no HOME is needed."""
     (tmp_path / ".gitconfig").write_text("[user]\nname = Somebody\n[commit]\ngpgSign = true\n[core]\nabbrev = 20\n")
@@ -100,6 +101,7 @@ def test_an_enclosing_repository_is_not_used(trickle: Path) -> None:
         tag_release("0.2.0", context_of(inner, key="key-1"))
 
 
+@pytest.mark.extended
 async def test_the_tests_run_and_leave_nothing_behind(trickle: Path, context: ToolContext) -> None:
     """The tests pass, or the first line of the output says that they fail."""
     assert (await run_tests(context)).startswith("Tests passed.\n")

@@ -69,6 +69,7 @@ async def test_a_worker_restarts_when_its_code_changes_and_waits_out_a_broken_fi
     assert psutil.wait_procs(family, timeout=PATIENCE)[1] == []
 
 
+@pytest.mark.extended
 def test_files_are_reloaded_only_on_embedded_servers(tmp_path: Path) -> None:
     """Without --dev the option is rejected: it could stop a production worker's tools halfway."""
     environ = {name: text for name, text in os.environ.items() if not name.startswith(("HOLDFAST_", "TEMPORAL_"))}

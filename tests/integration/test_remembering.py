@@ -95,6 +95,7 @@ async def traces(pool: AsyncConnectionPool, id: str) -> tuple[bool, bool, int]:
 # Search
 
 
+@pytest.mark.extended
 async def test_a_recall_finds_the_labelled_dataset(pool: AsyncConnectionPool, embeddings: Embeddings) -> None:
     """At least 92 of 100 answers are among the first five fused results, no fewer than by words or vectors alone."""
     scope = a_scope()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from google.protobuf.duration_pb2 import Duration
 from psycopg_pool import AsyncConnectionPool
 from temporalio.api.common.v1 import WorkflowExecution
@@ -168,6 +169,7 @@ async def test_every_thread_continues_after_the_database_is_destroyed_and_restor
             await check(threads, pool)
 
 
+@pytest.mark.extended
 async def test_a_thread_that_continued_after_the_backup_is_recorded_again(tmp_path: Path) -> None:
     """From Temporal's histories, when it continues, or with the restore, which also brings threads and effects since
     the backup: a restored record is never called altered, and nothing is left out.
@@ -212,6 +214,7 @@ async def test_a_thread_that_continued_after_the_backup_is_recorded_again(tmp_pa
                 assert (report.reason, {gap.what for gap in report.unchecked}) == ("", {"artifacts"}), thread
 
 
+@pytest.mark.extended
 async def test_the_log_says_which_events_a_restored_backup_and_temporal_have_lost(tmp_path: Path) -> None:
     """A run between the backup and the last one is gone: the gap is an event, with the restore or when the thread
     continues; the thread continues, and no verification calls that altered or proven.

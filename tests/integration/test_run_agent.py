@@ -124,6 +124,7 @@ async def test_a_workflow_gives_context_and_says_that_nobody_is_there(stack: Sta
     assert answers == ["Paid.", "ApprovalRequired", "ContextInvalid"]
 
 
+@pytest.mark.extended
 async def test_a_person_is_proven_only_by_a_start_that_is(stack: Stack, state_folder: Path) -> None:
     """The proof goes along when the workflow continues as new; without one, the name stays a claim."""
     async with programs_worker(stack, state_folder, [AskWorkflow]) as (client, queue):

@@ -252,6 +252,7 @@ async def test_schedules_of_others_are_left_alone(rig: StartRig, stack: Stack, n
             await add_schedule(keyless, f"{name}-2", definition)
 
 
+@pytest.mark.extended
 async def test_schedules_over_http(rig: StartRig, client: Client) -> None:
     """A token with the scope creates schedules within its thread prefix; other tokens do not see them."""
     name = f"billing-{uuid4().hex[:8]}"

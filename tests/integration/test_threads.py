@@ -416,6 +416,7 @@ async def test_an_altered_record_is_detected(rig: StartRig, pool: AsyncConnectio
         assert await threads.state(thread) == failed
 
 
+@pytest.mark.extended
 async def test_a_thread_with_a_damaged_record_fails_instead_of_retrying_forever(
     rig: StartRig, pool: AsyncConnectionPool
 ) -> None:

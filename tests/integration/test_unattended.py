@@ -130,6 +130,7 @@ async def test_a_sub_agent_of_an_unattended_run_fails_and_does_not_ask() -> None
         ]
 
 
+@pytest.mark.extended
 async def test_an_unknown_outcome_of_an_unattended_tree_is_kept_for_a_person() -> None:
     """The wait for the root says so, and where; once a person has resolved it, the tree completes."""
     async with agent(CATALOG, family) as run:

@@ -259,6 +259,7 @@ def garbage() -> list[bytes]:
     return [*lines, *(bits.randbytes(bits.randrange(200)) for _ in range(50)), b'{"__proto__":{"position":0}}']
 
 
+@pytest.mark.extended
 def test_recorded_logs_are_sound_in_python() -> None:
     """The Python verifier accepts every recorded log, with the head that we compute."""
     logs = recorded_logs()
@@ -275,6 +276,7 @@ def test_recorded_logs_are_sound_in_node() -> None:
     assert actual == [(-1, events[-1].digest) for events in logs.values()]
 
 
+@pytest.mark.extended
 def test_altered_logs_are_judged_alike_in_python() -> None:
     """The Python verifier names the same first event as we do, in a thousand altered logs and in garbage."""
     logs = [*mutants(), *garbage()]
@@ -307,6 +309,7 @@ VERIFIERS = [
 ]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("command", VERIFIERS)
 def test_a_verifier_ends_with_a_code_and_without_a_traceback(command: list[str], tmp_path: Path) -> None:
     """It exits with 0 for a valid log, from a file or from stdin; with 1 for an altered one, for garbage, and for no

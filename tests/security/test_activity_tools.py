@@ -40,6 +40,7 @@ class Squatter:
         return {"result": "charged"}
 
 
+@pytest.mark.extended
 async def test_a_call_without_a_seal_calls_nothing(rig: StartRig) -> None:
     """A worker of the fleet schedules no activity for a start that is not the fleet's."""
     async with rig(CATALOG, steps([say("Done.")])) as worker:

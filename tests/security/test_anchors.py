@@ -440,6 +440,7 @@ async def test_a_pruned_thread_is_not_reported_as_removed(rig: StartRig, auditor
     assert not (await auditor.verify(pruned, NODE)).ok
 
 
+@pytest.mark.extended
 async def test_a_loops_own_log_is_sealed(rig: StartRig, auditor: Auditor) -> None:
     """A rewritten or truncated loop is detected like a thread."""
     folder = FolderAnchor(auditor.folder)
@@ -463,6 +464,7 @@ async def test_a_loops_own_log_is_sealed(rig: StartRig, auditor: Auditor) -> Non
     assert (cut.ok, "rewritten or truncated" in cut.reason) == (False, True)
 
 
+@pytest.mark.extended
 async def test_two_workers_seal_the_same_threads(rig: StartRig, auditor: Auditor) -> None:
     """Workers of two nodes share a folder and the runs; all seals hold, of either node or of both."""
     other = public_key(STRANGER)

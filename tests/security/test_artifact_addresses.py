@@ -4,6 +4,7 @@ import re
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from temporalio.client import WorkflowHandle
 
 from holdfast import Agent, Catalog, Policy, allow, tool
@@ -75,6 +76,7 @@ async def test_another_threads_address_reads_nothing(rig: StartRig) -> None:
         assert "is not an artifact address" in await reply_of(await r.start("read ../../etc/passwd"))
 
 
+@pytest.mark.extended
 async def test_a_threads_own_artifacts_are_readable_in_later_runs_and_forks(rig: StartRig) -> None:
     """Artifacts from before the latest run are readable, also in a fork before the record has any event of it."""
     async with rig(catalog(), script) as r:
@@ -87,6 +89,7 @@ async def test_a_threads_own_artifacts_are_readable_in_later_runs_and_forks(rig:
         assert secret in await reply_of(r.client.get_workflow_handle(started.thread))
 
 
+@pytest.mark.extended
 async def test_a_tree_shares_artifacts_along_its_edges(rig: StartRig) -> None:
     """A run reads artifacts of the runs below it; a sub-agent reads those of the run above that its task names."""
     async with rig(catalog(), script) as r:

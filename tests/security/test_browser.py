@@ -111,6 +111,7 @@ def ids() -> list[str]:
     return [f"planted-{uuid4().hex}"]
 
 
+@pytest.mark.extended
 async def test_another_sites_page_starts_signals_and_reads_nothing(
     stack: Stack, client: Client, victim: WorkflowHandle[Any, Any]
 ) -> None:

@@ -72,6 +72,7 @@ def obeys(conversation: Conversation) -> Reply:
     return call("read_page") if not conversation.replies else call("extend", steps=100, by="alice")
 
 
+@pytest.mark.extended
 async def test_only_authorized_signers_extend_a_budget(rig: StartRig) -> None:
     """The agent, a tool's text, and unsigned, foreign, late, altered or repeated statements extend nothing."""
     async with rig(saver(approvers=PEOPLE, signatures="required"), obeys) as r:

@@ -40,6 +40,7 @@ def command(program: str, *arguments: str, cwd: Path, **environ: str) -> subproc
     )
 
 
+@pytest.mark.extended
 def test_a_folder_does_not_replace_an_installed_catalog(hostile: Path, tmp_path: Path) -> None:
     """The current folder replaces neither the catalog's module nor Holdfast's own: it is searched last."""
     trusted = tmp_path / "trusted"
@@ -54,7 +55,8 @@ def test_a_folder_does_not_replace_an_installed_catalog(hostile: Path, tmp_path:
     assert not (tmp_path / "hostile").exists(), done.stderr
 
 
-@pytest.mark.parametrize("program", ["gateway.py", "worker.py", pytest.param("starter.py", marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("program", ["gateway.py", "worker.py", "starter.py"])
 def test_without_a_catalog_nothing_of_a_folder_is_imported(hostile: Path, tmp_path: Path, program: str) -> None:
     """A command in a cloned repository executes none of its code."""
     arguments = {"starter.py": ["recall", "colours"], "gateway.py": [], "worker.py": []}[program]

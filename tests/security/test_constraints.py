@@ -38,6 +38,7 @@ def desk() -> Catalog:
     return Catalog(agents=[Agent(name="desk", instructions="Book.", policy=policy, tools=[book])])
 
 
+@pytest.mark.extended
 async def test_only_an_approver_who_signs_removes_a_constraint(rig: StartRig) -> None:
     """A missing signature, another's key, another thread's or another statement's signature removes nothing."""
     LOCKED.clear()
@@ -96,6 +97,7 @@ def test_a_hostile_reason_is_one_line_of_plain_text() -> None:
     assert not invisible(summary)
 
 
+@pytest.mark.extended
 def test_a_flood_of_constraints_is_bounded() -> None:
     """An agent that meets over a hundred locked rooms has a small snapshot, and a readable page."""
     thread = loaded_thread(features=1)

@@ -152,6 +152,7 @@ def bodies(kind: type[Body] = Body) -> list[type[Body]]:
     return [each for inner in kind.__subclasses__() for each in (inner, *bodies(inner))]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", bodies(), ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("size", BODIES)
 def test_a_body_of_a_request_costs_little(size: int, kind: type[Body]) -> None:

@@ -115,6 +115,7 @@ async def test_only_a_verified_file_is_rerun(recorded: Path, tmp_path: Path, mon
         await read_run(recorded)
 
 
+@pytest.mark.extended
 async def test_only_a_file_that_fits_a_worker_is_rerun(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file with a correct chain can have events that no server accepts, or more than fits into memory."""
     events = [decode_event(line) for line in dict(parts_of(recorded.read_bytes()))[LOG].splitlines()]
@@ -163,6 +164,7 @@ def test_the_screen_prints_no_escape_sequences() -> None:
     assert not {"\x1b", "\x07", "\u202e"} & set(shown)
 
 
+@pytest.mark.extended
 async def test_a_rerun_serves_only_its_own_threads(recorded: Path) -> None:
     """A worker of reruns executes no activity for any other thread."""
     recording = await read_run(recorded)

@@ -193,6 +193,7 @@ async def test_a_reader_without_a_key_reports_unchecked_seals(stack: Stack, read
     assert "seals" not in report.checked
 
 
+@pytest.mark.extended
 async def test_a_run_without_any_seal_is_rejected_even_without_a_key(
     stack: Stack, readers: Readers, tmp_path: Path
 ) -> None:
@@ -210,6 +211,7 @@ async def test_a_run_without_any_seal_is_rejected_even_without_a_key(
     assert (await readers.listed(thread))["status"] == "unauthenticated"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("encrypts", [False, True])
 async def test_with_encryption_on_a_foreign_run_is_rejected(stack: Stack, tmp_path: Path, encrypts: bool) -> None:
     """An attacker may encrypt with another key, or not at all."""
@@ -234,6 +236,7 @@ async def test_with_encryption_on_a_foreign_run_is_rejected(stack: Stack, tmp_pa
             await readers.export(thread, tmp_path / "signed.holdfast")
 
 
+@pytest.mark.extended
 async def test_an_open_run_with_a_foreign_key_is_rejected(stack: Stack, readers: Readers, tmp_path: Path) -> None:
     """Neither its worker's answers nor its own search attributes count."""
     thread = named("open")
@@ -312,8 +315,7 @@ async def test_a_foreign_run_does_not_displace_a_closed_thread(
     "how",
     [
         "plain",
-        "copied",
-        *(pytest.param(each, marks=pytest.mark.extended) for each in ("open", "another type", "a loop")),
+        *(pytest.param(each, marks=pytest.mark.extended) for each in ("copied", "open", "another type", "a loop")),
     ],
 )
 async def test_a_start_under_a_closed_threads_id_does_not_displace_it(
@@ -350,6 +352,7 @@ async def test_a_start_under_a_closed_threads_id_does_not_displace_it(
             await run.terminate()
 
 
+@pytest.mark.extended
 async def test_a_copied_result_does_not_complete_another_run(rig: StartRig, stack: Stack, readers: Readers) -> None:
     """A sealed result belongs to one run: a copy under the same id does not make another run `completed`."""
     thread, queue = named("copied"), f"test-{uuid4().hex[:8]}"
@@ -366,6 +369,7 @@ async def test_a_copied_result_does_not_complete_another_run(rig: StartRig, stac
         assert (view["status"], view["result"]) == ("unauthenticated", None)
 
 
+@pytest.mark.extended
 async def test_the_gateway_shows_no_forged_result(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
     """A forged run is a problem with the outcome `unauthenticated`; a repeated PUT of a closed thread stays 200."""
     forged, closed = named("forged"), named("closed")

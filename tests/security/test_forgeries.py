@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import WorkflowHandle
 
@@ -91,6 +92,7 @@ async def paid(rig: Rig) -> WorkflowHandle[Any, Any]:
     return run
 
 
+@pytest.mark.extended
 async def test_no_forgery_is_proven(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
     """Each forgery has its verdict in each setting, never `proven`; the honest thread is proven before and after."""
     settings = with_embedded_anchor(Settings.from_env({"HOLDFAST_HOME": str(tmp_path / "home")}, root=tmp_path))

@@ -73,6 +73,7 @@ async def closed(pair: Pair) -> bool:
     return pair[0].at_eof() or pair[0].exception() is not None
 
 
+@pytest.mark.extended
 async def test_a_thousand_unfinished_requests_block_nobody(url: str) -> None:
     """While 1,000 connections send nothing, half a header or half a body, a caller with a token gets every response."""
     starts = [b"", b"GET /pending HTTP/1.1\r\nHost: x\r\n"]
@@ -161,6 +162,7 @@ async def test_slow_bodies_of_unknown_callers_are_limited(url: str) -> None:
         assert await answers(url, "/threads/nobody-knows-this", fresh=3) == [404] * 3
 
 
+@pytest.mark.extended
 async def test_one_token_that_follows_everything_leaves_room_for_another(rig: StartRig) -> None:
     """Of more streams than its share, a token gets its share, and another one follows, reads and decides as before."""
     async with site(rig) as gateway, AsyncExitStack() as streams:

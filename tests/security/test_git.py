@@ -275,6 +275,7 @@ def test_no_program_that_a_folder_names_is_run(name: str, ground: Ground) -> Non
     assert repository.find("k") is not None or name.startswith("filter by info")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", RUN_BY_GIT)
 def test_plain_git_runs_the_planted_programs(name: str, ground: Ground) -> None:
     """Plain git runs each planted program, so the attacks are real."""
@@ -334,6 +335,7 @@ def test_a_hard_link_is_not_written_through(ground: Ground) -> None:
     assert Repository(ground.root).commit_manual_changes("k").made
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("times", [5, pytest.param(25, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("boxed")
 def test_links_that_are_swapped_in_are_not_followed(ground: Ground, times: int) -> None:
@@ -550,6 +552,7 @@ def test_the_release_example_runs_nothing_of_the_repository(name: str, ground: G
         release_git(ground.root, "status")
 
 
+@pytest.mark.extended
 async def test_a_loop_on_a_prepared_folder_runs_nothing_of_it(
     rig: StartRig, repositories: Path, tmp_path: Path, stack: Stack
 ) -> None:

@@ -21,6 +21,7 @@ from tests.support.rig import StartRig, eventually, status_of
 CLAIMED = TypedSearchAttributes([SearchAttributePair(SearchAttributeKey.for_int("HoldfastPending"), 7)])
 
 
+@pytest.mark.extended
 async def test_unresponsive_fakes_are_named_beside_the_open_requests(
     rig: StartRig, stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -276,6 +276,7 @@ async def test_a_page_in_a_browser_achieves_nothing(rig: StartRig, tmp_path: Any
             assert not [name for name in every if name.startswith("access-control")], origin
 
 
+@pytest.mark.extended
 async def test_huge_waits_and_pages_are_bounded(rig: StartRig, tmp_path: Any) -> None:
     """No caller chooses how long the gateway waits or how much it reads."""
     async with http_site(rig, tmp_path, wait_seconds=1) as (http, _):
@@ -493,6 +494,7 @@ async def test_a_response_may_take_long_as_long_as_it_makes_progress(elapse: Pas
     assert await sent_for("/12") == [200, 0], "all of it is sent"
 
 
+@pytest.mark.extended
 async def test_starts_count_against_the_quota(rig: StartRig, tmp_path: Any) -> None:
     """One caller's starts use up only that caller's share."""
     async with http_site(rig, tmp_path, each_caller=Quota(at_once=4, a_second=0.01, burst=3)) as (http, _):

@@ -604,6 +604,7 @@ async def test_a_huge_log_of_a_sub_agent_is_rejected(here: Here, monkeypatch: py
     await here.refuses(home.file, ImportRefused, "children/.* are imported")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("after", [False, True])
 async def test_a_killed_import_of_a_tree_is_repeated(after: bool, client: Client, stack: Stack, tmp_path: Path) -> None:
     """A log is never stored without those below it, and the same command imports the rest."""

@@ -82,6 +82,7 @@ def look() -> str:
 CATALOG = Catalog(agents=[Agent(name="clerk", instructions="Work.", policy=Policy(rules=(allow(),)), tools=[look])])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", [WORKFLOW, LOOP_WORKFLOW])
 async def test_an_input_of_any_shape_ends_the_run_with_a_message(rig: StartRig, client: Client, kind: str) -> None:
     """No input fails workflow tasks forever, and each failure says what was wrong."""

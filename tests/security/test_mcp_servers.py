@@ -407,6 +407,7 @@ def test_a_server_without_a_pin_has_no_tools(tmp_path: Path) -> None:
         with_pinned_tools(missing, tmp_path)
 
 
+@pytest.mark.extended
 def test_a_schema_that_costs_too_much_rejects_the_call() -> None:
     """A foreign schema is checked at a bounded cost, and remote references are not fetched."""
     server = MCP("evil", command=["x"])

@@ -183,6 +183,7 @@ def script_after_one(conversation: Conversation) -> Reply:
     return [call("recall", query=""), say("Done.")][min(conversation.replies - 1, 1)]
 
 
+@pytest.mark.extended
 async def test_the_command_line_acts_for_its_own_user(ground: Ground, stack: Stack, tmp_path: Path) -> None:
     """`start --by` with another name gives the task in that name, but does not reach their memory."""
     shell = Shell(ground.rig, stack, tmp_path / "home")

@@ -127,6 +127,7 @@ async def test_a_moved_run_that_is_reset_ends_as_moved_again(
         assert PAID[thread] == 1
 
 
+@pytest.mark.extended
 async def test_a_run_that_returned_and_left_again_is_not_revived(stack: Stack, tmp_path: Path) -> None:
     """Neither the run from before its first move nor the one that the import began is revived."""
     clerk = catalog()
@@ -150,6 +151,7 @@ async def test_a_run_that_returned_and_left_again_is_not_revived(stack: Stack, t
         assert not PAID["to-and-fro"]
 
 
+@pytest.mark.extended
 async def test_a_fork_that_was_moved_is_not_revived(stack: Stack, tmp_path: Path) -> None:
     """After a reset to its very beginning, the record rejects its first events, and the run is blocked."""
     clerk = catalog()
@@ -169,6 +171,7 @@ async def test_a_fork_that_was_moved_is_not_revived(stack: Stack, tmp_path: Path
         assert (len(a.rig.llm.requests), PAID[name]) == (asked, 0)
 
 
+@pytest.mark.extended
 async def test_a_run_that_was_moved_back_can_be_reset(stack: Stack, tmp_path: Path) -> None:
     """A reset takes a thread that was moved back to an earlier event, like any other thread."""
     clerk = catalog()
@@ -189,6 +192,7 @@ async def test_a_run_that_was_moved_back_can_be_reset(stack: Stack, tmp_path: Pa
         assert report.ok, (report.where, report.position, report.reason)
 
 
+@pytest.mark.extended
 async def test_without_a_record_a_moved_run_that_is_reset_runs_nothing(stack: Stack, tmp_path: Path) -> None:
     """If the thread was pruned from the record, Temporal still shows that it was moved, and the run fails with that."""
     clerk = catalog()

@@ -24,6 +24,7 @@ FINANCE = Policy(rules=(ask("pay", terms=Terms(by=("finance",))),), approvers=PE
 OTHERS = Policy(rules=(ask("pay", terms=Terms(requester_may_decide=False)),), approvers=PEOPLE, signatures="required")
 
 
+@pytest.mark.extended
 async def test_a_revoked_delegation_does_not_return_in_another_encoding(rig: StartRig) -> None:
     """A revoked delegation stays revoked if its signature is re-encoded: Carol decides nothing.
 

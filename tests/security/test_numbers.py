@@ -150,7 +150,8 @@ def pays_once(conversation: Conversation) -> Reply:
     return say("done") if conversation.replies else call("pay", cents=5)
 
 
-@pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("several", [False, True])
 async def test_no_signal_or_update_stops_a_run(rig: StartRig, several: bool) -> None:
     """After odd values in fields of signals and updates, the right approval counts, and the history replays."""
     async with rig(clerk(Policy(rules=(ask("pay"),))), pays_once) as r:
@@ -238,6 +239,7 @@ async def _outcome(run: WorkflowHandle[Any, Any]) -> str:
     return described.status.name.lower() if described.status else ""
 
 
+@pytest.mark.extended
 async def test_no_reply_of_a_provider_stops_a_run(rig: StartRig) -> None:
     """Any token counts, unknown fields and numbers of blocks let the run continue, and its log can be verified."""
     numbers = [odd for odd in ODD if len(odd) < 1_000]  # the worker rejects other replies as invalid, and asks again

@@ -610,6 +610,7 @@ async def draft_is_text_alone(page: Page) -> None:
     assert "Approve all" not in buttons
 
 
+@pytest.mark.extended
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)")
 async def test_in_a_browser_nothing_runs_and_no_other_page_gets_in(rig: StartRig) -> None:

@@ -5,6 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from holdfast import Agent, Catalog, Policy, allow, ask
 from holdfast.config.page_links import path_of
 from holdfast.core.authority.policy import Approver, Terms
@@ -129,6 +131,7 @@ async def test_a_forged_form_decides_nothing_more(rig: StartRig) -> None:
         assert await accepted(site.rig, *threads) == ["bulk-pay-3", "bulk-eyes-1"]
 
 
+@pytest.mark.extended
 async def test_nobody_decides_several_for_others(rig: StartRig) -> None:
     """A form of another site, without its token, or with that of another group, and one of a person who may not decide,
     who lacks the scope, or whose token does not reach the threads, decide nothing.

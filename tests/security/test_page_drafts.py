@@ -7,6 +7,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import httpx2
+import pytest
 
 from holdfast import Agent, Catalog
 from holdfast.config.page_links import path_of
@@ -79,6 +80,7 @@ async def test_only_a_reader_of_the_transcript_sees_a_reply_before_it_is_recorde
             assert [item async for item in items] == []
 
 
+@pytest.mark.extended
 async def test_a_stream_continues_after_its_last_id_and_another_attempt_replaces_the_words(rig: StartRig) -> None:
     """After a cut, a page gets what follows its last id, once. Another attempt at the reply says first that the words
     so far are gone, and words of an earlier attempt never return. The recorded event ends them.
@@ -107,6 +109,7 @@ async def test_a_stream_continues_after_its_last_id_and_another_attempt_replaces
         assert (ends, rest[-1][1], "Never." in json.dumps(rest)) == ([True, False], "end", False)
 
 
+@pytest.mark.extended
 async def test_the_words_of_a_sub_agent_are_on_its_own_page(rig: StartRig) -> None:
     """A sub-agent is a thread of its own: its page streams its reply, and its parent's page none of its words."""
 
@@ -140,6 +143,7 @@ async def test_the_words_of_a_sub_agent_are_on_its_own_page(rig: StartRig) -> No
         await parent.terminate()
 
 
+@pytest.mark.extended
 async def test_one_person_cannot_take_all_streams(rig: StartRig) -> None:
     """Somebody who opens more pages than are served is refused, and nobody else is."""
     from holdfast.gateway.page import drafts

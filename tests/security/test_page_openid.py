@@ -158,6 +158,7 @@ async def test_no_forged_token_signs_anybody_in(client: Client) -> None:
             await browser.http.aclose()
 
 
+@pytest.mark.extended
 async def test_a_sign_in_counts_once_in_the_browser_that_began_it(client: Client) -> None:
     """An answer that is replayed, brought to another browser, has another state, or names another provider is refused,
     and so is a code of another sign-in; nobody is led to another site.
@@ -188,6 +189,7 @@ async def test_a_sign_in_counts_once_in_the_browser_that_began_it(client: Client
             await browser.http.aclose()
 
 
+@pytest.mark.extended
 async def test_a_sign_in_ends_at_any_gateway_of_the_page(client: Client) -> None:
     """A sign-in that began at one gateway ends at another, once: a copy of its cookie and its answer signs nobody in a
     second time, at either, because the provider exchanges no code twice.
@@ -208,6 +210,7 @@ async def test_a_sign_in_ends_at_any_gateway_of_the_page(client: Client) -> None
             await each.http.aclose()
 
 
+@pytest.mark.extended
 async def test_strangers_end_no_sign_in(client: Client) -> None:
     """However many sign-ins strangers begin, those under way go on; an answer with a wrong state ends none either."""
     async with serve_issuer() as issuer, page_with(client, issuer) as url:
@@ -258,6 +261,7 @@ def test_a_cookie_counts_for_its_place_and_time_alone() -> None:
     assert flow_key(openid_secret="", gateway_key="") != flow_key(openid_secret="", gateway_key="")
 
 
+@pytest.mark.extended
 async def test_the_metadata_leads_nowhere_else(client: Client) -> None:
     """Metadata of another issuer, and addresses without TLS, begin no sign-in."""
     for metadata in (

@@ -105,6 +105,7 @@ async def test_only_the_persons_own_fresh_signature_counts(rig: StartRig) -> Non
         assert [(each.request, each.by, each.proof) for each in accepted] == [("1", "alice", "signed")]
 
 
+@pytest.mark.extended
 async def test_a_signature_of_a_form_of_several_counts_for_its_request_alone(rig: StartRig) -> None:
     """Of a form that decides several requests, a signature by another key, of another request, or of other words than
     the form's decides nothing, whatever the others do; a signature of a thread that the form does not select, neither.
@@ -172,6 +173,7 @@ async def steer(site: PageSite, thread: str, act: str, signed: JSON | None) -> t
     return answer.status_code, answer.text
 
 
+@pytest.mark.extended
 async def test_only_the_persons_own_fresh_signature_steers(rig: StartRig) -> None:
     """Where signatures are required, the page steers a run by the person's own signature of this act, run and state: by
     none without one, by another's, for another run or act, or one that was used before.
@@ -226,6 +228,7 @@ async def tell(site: PageSite, thread: str, act: str, signed: JSON | None, **fie
     return (await site.post(path, form)).status_code
 
 
+@pytest.mark.extended
 async def test_only_the_persons_own_fresh_signature_tells_a_run_something(rig: StartRig) -> None:
     """Under four eyes, the page sends messages, refinements and extensions by the person's own signature of this text,
     thread, id and expiry: by none without one, by another's, of another text, a second time or when it has expired.
@@ -275,6 +278,7 @@ async def test_only_the_persons_own_fresh_signature_tells_a_run_something(rig: S
         assert (extended.more.steps, received.content, refined.text) == (5, "Pay less.", "Less.")
 
 
+@pytest.mark.extended
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt install chromium)")
 async def test_the_signer_sees_what_is_signed(rig: StartRig) -> None:

@@ -136,6 +136,7 @@ def test_no_read_or_write_leaves_the_workspace_under_a_race(count: int, root: Pa
     assert before == seen(root.parent / "outside")
 
 
+@pytest.mark.extended
 def test_searches_stay_inside_under_a_race(root: Path, mechanism: str) -> None:
     """A search reads in a separate process, and follows no link there either."""
     context = ToolContext(thread="t", workspace=root, key="k", attempt=1)
@@ -145,6 +146,7 @@ def test_searches_stay_inside_under_a_race(root: Path, mechanism: str) -> None:
                 assert "secret" not in search_files("secret|own", context=context)
 
 
+@pytest.mark.extended
 def test_memory_files_stay_inside_under_a_race(root: Path, mechanism: str) -> None:
     """Memory files may be links within the workspace; one that is swapped to lead outside is not used."""
     before, outcomes = seen(root.parent / "outside"), Counter[str]()

@@ -95,6 +95,7 @@ def test_a_pause_neither_extends_a_request_nor_reverses_a_denial() -> None:
     assert thread.calling_llm()
 
 
+@pytest.mark.extended
 async def test_a_flood_of_pauses_costs_a_run_only_time(rig: StartRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """It continues as new while it is paused, few of the signals become events, and the payment happens once."""
     monkeypatch.setattr(rollover, "SIGNAL_LIMIT", 40)

@@ -133,6 +133,7 @@ def test_a_result_cannot_imitate_holdfasts_own_text() -> None:
     assert rest == forged
 
 
+@pytest.mark.extended
 def test_a_flood_of_waits_and_of_changes_is_bounded() -> None:
     """That many calls are polled concurrently, each one poll at a time, however often their results change."""
     thread = loaded_thread(poller(), features=1)

@@ -200,6 +200,7 @@ async def test_a_real_run_is_exported_and_every_forgery_is_reported(
     assert (unsigned.ok, "signature" in {each.what for each in unsigned.unchecked}) == (True, True)
 
 
+@pytest.mark.extended
 async def test_a_redacted_export_has_no_text_of_the_run(
     rig: StartRig, pool: AsyncConnectionPool, tmp_path: Path, environment: None
 ) -> None:

@@ -154,6 +154,7 @@ def test_sub_agents_are_listed_once_and_in_order() -> None:
             read_directory(directory(wrong))
 
 
+@pytest.mark.extended
 def test_a_directory_of_the_longest_names_is_read() -> None:
     """A file may have thousands of sub-agents, each with a name as long as the format allows."""
     above = ".".join(["123456789"] * (MAX_LEVELS - 1))

@@ -174,6 +174,7 @@ async def decided(rig: Rig, run: Any, request: str, **said: Any) -> str:
     return answer["outcome"]
 
 
+@pytest.mark.extended
 async def test_a_failing_preview_delays_no_decision(rig: StartRig) -> None:
     """Whatever its function does, the request opens, within its limits and without secrets, and says what happened."""
     catalog = Catalog(agents=[Agent(name="clerk", instructions="Pay.", policy=Policy(rules=(ask(),)), tools=[pay])])

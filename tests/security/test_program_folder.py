@@ -48,6 +48,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     return folders
 
 
+@pytest.mark.extended
 def test_a_folder_adds_no_code_to_a_program_that_is_started_in_it(folders: tuple[Path, Path]) -> None:
     """The folder's `holdfast.toml` guesses the program's catalog, and names a script of its own: it is not imported.
     The program's own project may name one.

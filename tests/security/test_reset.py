@@ -175,6 +175,7 @@ async def test_no_reset_to_any_task_repeats_an_effect(
         assert report.ok, (report.where, report.position, report.reason)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("limit", [50, pytest.param(20, marks=pytest.mark.slow)])
 async def test_no_reset_before_or_after_continue_as_new_repeats_an_effect(
     rig: StartRig, stack: Stack, limit: int

@@ -71,6 +71,7 @@ WRONG = {
 }
 
 
+@pytest.mark.extended
 async def test_a_value_that_does_not_fit_is_no_result(rig: StartRig, client: Client) -> None:
     """The LLM reads why, the run continues, and the recorded result is a value that fits."""
 
@@ -107,6 +108,7 @@ async def test_a_tools_output_gives_no_result(rig: StartRig, client: Client) -> 
         assert finished.structured
 
 
+@pytest.mark.extended
 async def test_a_sub_agents_call_gives_only_its_own_result(rig: StartRig, client: Client) -> None:
     """The sub-agent has no result type: its call is rejected, and its text does not end the parent."""
     boss = CLERK.model_copy(update={"name": "boss", "subagents": ("child",)})

@@ -167,6 +167,7 @@ async def test_a_later_run_reads_a_file_at_the_level_of_the_web(way: str, rig: S
         assert last_verdict(await log_of(r, "clerk", READS[way], PAY)) == "ask"
 
 
+@pytest.mark.extended
 async def test_a_tool_that_saves_the_web_marks_what_it_saves(rig: StartRig) -> None:
     """Although the run has read nothing of the web, the tool, or this result, declares the content's source."""
     async with rig(CATALOG, scripted) as r:
@@ -176,6 +177,7 @@ async def test_a_tool_that_saves_the_web_marks_what_it_saves(rig: StartRig) -> N
         assert last_verdict(await log_of(r, "clerk", call("read_file", path="other.md"), PAY)) == "allow"
 
 
+@pytest.mark.extended
 async def test_other_files_keep_their_trust_level(rig: StartRig) -> None:
     """A note from the web does not taint the files beside it, nor a file that was written before the read."""
     async with rig(CATALOG, scripted) as r:
@@ -201,6 +203,7 @@ async def test_no_command_launders_a_file(command: str, rig: StartRig) -> None:
         assert last_verdict(await log_of(r, "clerk", call("read_file", path="b.md"), PAY)) == "ask"
 
 
+@pytest.mark.extended
 async def test_a_level_passes_through_an_intermediate_run(rig: StartRig) -> None:
     """An agent without any rule on trust that copies a file it read passes the level on."""
     async with rig(CATALOG, scripted) as r:
@@ -211,6 +214,7 @@ async def test_a_level_passes_through_an_intermediate_run(rig: StartRig) -> None
         assert last_verdict(log) == "ask"
 
 
+@pytest.mark.extended
 async def test_a_sub_agents_file_keeps_its_level_for_the_parent(rig: StartRig) -> None:
     """A parent and its sub-agents share the workspace, and the marks on its files."""
     async with rig(CATALOG, scripted) as r:
@@ -221,6 +225,7 @@ async def test_a_sub_agents_file_keeps_its_level_for_the_parent(rig: StartRig) -
         assert last_verdict(await log_of(r, "lead", call("run_agent", agent="clerk", task=below), PAY)) == "allow"
 
 
+@pytest.mark.extended
 async def test_recalled_files_and_briefs_of_loops_keep_the_level(rig: StartRig) -> None:
     """A run that gets memory files at its start has their level, and an iteration that of its task's file."""
     async with rig(CATALOG, scripted) as r:
@@ -238,6 +243,7 @@ async def test_recalled_files_and_briefs_of_loops_keep_the_level(rig: StartRig) 
         await loop.cancel()
 
 
+@pytest.mark.extended
 async def test_a_loops_note_about_a_failure_keeps_the_level(rig: StartRig) -> None:
     """A failed iteration that read the web is quoted in ERRORS.md and in the next brief with its level."""
     async with rig(CATALOG, scripted) as r:
@@ -254,6 +260,7 @@ async def test_a_loops_note_about_a_failure_keeps_the_level(rig: StartRig) -> No
         assert last_verdict(await log_of(r, "clerk", call("read_file", path="ERRORS.md"), PAY)) == "ask"
 
 
+@pytest.mark.extended
 async def test_a_fork_gets_the_marks_with_the_files(rig: StartRig) -> None:
     """The fork's folder is a copy, and shares the repository with the original's."""
     async with rig(CATALOG, scripted) as r:

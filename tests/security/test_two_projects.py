@@ -165,7 +165,7 @@ async def test_a_run_of_another_fleet_gets_no_decision(rig: StartRig, stack: Sta
         assert (await intervene(Threads(r.client), run.id, "decide", payload)).outcome == "accepted"
 
 
-@pytest.mark.parametrize("program", ["worker.py", "gateway.py"])
+@pytest.mark.parametrize("program", ["worker.py", pytest.param("gateway.py", marks=pytest.mark.extended)])
 def test_no_server_process_of_ours_starts_there(stack: Stack, tmp_path: Path, program: str) -> None:
     """A worker would execute the other project's tasks, and a gateway would serve its runs: both exit with 4."""
     home = tmp_path / "a"

@@ -71,6 +71,7 @@ async def test_the_last_voter_alone_remembers_nothing(rig: StartRig, asking: tup
         await check_thread(r.client, run)
 
 
+@pytest.mark.extended
 async def test_an_answer_that_replaces_a_call_needs_the_quorum(rig: StartRig) -> None:
     """`respond` by one of two waits; a different answer does not count with it; the same one ends the call."""
     async with rig(clerk(TWO), steps([call("pay", cents=1), say("done")])) as r:

@@ -472,6 +472,7 @@ async def test_a_reset_run_has_a_log_of_its_own(client: Client) -> None:
         assert events[:3] == read_events(history.events)[:3]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3, 4, 5))])
 async def test_under_a_storm_of_messages_the_history_holds_the_workflows_events(client: Client, seed: int) -> None:
     """This covers dozens of decisions by signal and update, valid or not, with parallel calls and stopping workers."""

@@ -253,6 +253,7 @@ def test_checkpoints_of_unknown_nodes_are_shown_as_claims(tmp_path: Path) -> Non
         assert any(line.startswith(words) for line in ran.stdout.splitlines())
 
 
+@pytest.mark.extended
 def test_other_tools_verify_the_statement() -> None:
     """The envelope is DSSE, and the statement in-toto's: the log's head and the manifest are its subjects."""
     parts = dict(parts_of(sound_files()[0]))
@@ -682,6 +683,7 @@ def test_sizes_beyond_any_file_are_named_by_both_verifiers(tmp_path: Path) -> No
     assert independent_judgement(path) == (ours(path).where, ours(path).position) == ("zip", None)
 
 
+@pytest.mark.extended
 def test_a_directory_of_the_most_members_is_read_in_one_pass() -> None:
     """Each of 60,000 members is visited once: a quadratic time would never end."""
     entries = [Entry(f"{ARTIFACTS}{number:064x}", 0, 0) for number in range(60_000)]

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from holdfast.testing.kill_matrix.plan import Plan, read_stops, write_plan
 
@@ -23,6 +24,7 @@ for folder in sys.argv[1:]:
 BEFORE, AFTER = "before verdict_given", "after verdict_given"
 
 
+@pytest.mark.extended
 def test_a_worker_stops_where_the_plan_says(tmp_path: Path) -> None:
     """It stops once at each point of the boundary, after `skip` others, and at most `most` times."""
     cases: dict[str, tuple[Plan | None, list[tuple[str, str]]]] = {

@@ -389,6 +389,7 @@ def run(workspace: Path, mode: str) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("mode", "names"), [pytest.param("kill", ["a"], marks=pytest.mark.slow), ("both", ["a", "b"])])
 def test_kills_and_concurrent_workers_lose_and_repeat_nothing(mode: str, names: list[str], root: Path) -> None:
     """After ten random kills, or with two processes, each task is done, logged and committed exactly once."""

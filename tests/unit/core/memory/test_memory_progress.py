@@ -193,6 +193,7 @@ def test_a_status_leaves_the_lines_of_people(text: str, fields: str, mine: bool)
     assert all(any(line.rstrip("\r") == new.rstrip("\r") for new in left) for line in old)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "text",
     [

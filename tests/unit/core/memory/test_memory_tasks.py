@@ -288,6 +288,7 @@ def test_adding_leaves_every_line_as_it_was(text: str, under: str | None) -> Non
     assert old == [shape for shape in new if shape[0] != "Brand new"]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "text",
     [

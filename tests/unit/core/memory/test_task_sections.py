@@ -170,6 +170,7 @@ def test_everything_else_stays_byte_for_byte(text: str, number: int, to: Section
     assert move_changed(moved, moved, to) == moved
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "text",
     ["## Done\n" * 8_000 + "- [ ] a\n", "## To do\n" + "- [ ] a\n" * 2_500 + "## Done\n"],

@@ -5,11 +5,8 @@ python worker.py --catalog holdfast.examples.loop.catalog:catalog
 
 from pathlib import Path
 
-from holdfast import Agent, Catalog, Effect, Limits, Memory, Policy, allow
+from holdfast import Agent, Catalog, Effect, Limits, Memory, Policy, allow, load_skills, memory_tools, workspace_tools
 from holdfast.examples.loop.tools import run_tests
-from holdfast.workspace.file_tools import workspace_tools
-from holdfast.workspace.memory.skills import load_skills
-from holdfast.workspace.memory.tools import memory_tools
 
 INSTRUCTIONS = """\
 You build a small Python package, one task at a time. Your workspace is its git repository.

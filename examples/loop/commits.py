@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast import AgentEvent, ToolCallFinished, ToolCallRequested, ToolCallStarted
 from holdfast.core.base.canonical import parsed
-from holdfast.core.log.events import AgentEvent, ToolCallFinished, ToolCallRequested, ToolCallStarted
 from holdfast.examples.loop.repository import AUTHOR
 from holdfast.examples.shared.git import run_git
 

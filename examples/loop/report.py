@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from holdfast.core.log.events import AgentEvent, MemoryRecalled, ToolCallRequested, UserMessageReceived
+from holdfast import AgentEvent, MemoryRecalled, ToolCallRequested, UserMessageReceived
 from holdfast.core.memory.features import parse_features
 from holdfast.core.memory.tasks import parse_tasks
 from holdfast.examples.loop.commits import BY_HAND, Commit, CommitCall, commit_calls, commits

@@ -6,7 +6,7 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from holdfast.core.log.events import AgentEvent, RunFinished
+from holdfast import AgentEvent, RunFinished
 from holdfast.examples.shared.run import ANSWER_SECONDS, Run
 
 JSON = dict[str, Any]

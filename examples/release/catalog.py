@@ -1,8 +1,7 @@
 """The release agent: instructions, tools and policy. `worker.py` offers it unless another catalog is named."""
 
-from holdfast import Agent, Catalog, Effect, Limits, Policy, allow, ask
+from holdfast import Agent, Catalog, Effect, Limits, Policy, allow, ask, workspace_tools
 from holdfast.examples.release.tools import RELEASE_TOOLS
-from holdfast.workspace.file_tools import workspace_tools
 
 INSTRUCTIONS = """\
 You release a small Python package. Your workspace is its git repository.

@@ -3,8 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.log.events import (
+from holdfast import (
     AgentEvent,
     AgentLoaded,
     ApprovalRequested,
@@ -14,6 +13,7 @@ from holdfast.core.log.events import (
     ReplyRejected,
     RunBlocked,
     RunFinished,
+    ToolCall,
     ToolCallFinished,
     ToolCallRequested,
     VerdictGiven,

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import psycopg
 
-from holdfast.core.log.event_log import first_altered
-from holdfast.core.log.events import (
+from holdfast import (
     AgentEvent,
     AgentLoaded,
     DecisionReceived,
+    Effect,
     LLMReplied,
     RunFinished,
     ToolCallFinished,
     ToolCallRequested,
     ToolCallStarted,
 )
-from holdfast.core.tools.effects import Effect
+from holdfast.core.log.event_log import first_altered
 from holdfast.examples.release.git import git
 from holdfast.examples.release.tools import publications
 from holdfast.examples.shared.facts import Kill, Row

@@ -8,10 +8,7 @@ from datetime import datetime
 
 from rich.console import Console
 
-from holdfast.client.connect import connect_stack
-from holdfast.config.programs import CLI
-from holdfast.core.authority.approvals import ApprovalRequest
-from holdfast.core.log.events import (
+from holdfast import (
     AgentEvent,
     ApprovalRequested,
     DecisionReceived,
@@ -21,6 +18,9 @@ from holdfast.core.log.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from holdfast.client.connect import connect_stack
+from holdfast.config.programs import CLI
+from holdfast.core.authority.approvals import ApprovalRequest
 from holdfast.examples.release import report, repository
 from holdfast.examples.release.commands import Commands
 from holdfast.examples.release.git import git

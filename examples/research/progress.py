@@ -3,8 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.core.llm.blocks import ToolCall
-from holdfast.core.log.events import (
+from holdfast import (
     AgentEvent,
     ApprovalRequested,
     BudgetExtended,
@@ -19,6 +18,7 @@ from holdfast.core.log.events import (
     SubagentEnded,
     SubagentStarted,
     TaskRefined,
+    ToolCall,
     ToolCallFinished,
     ToolCallRequested,
 )

@@ -8,9 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.budget.account import Account, Cost
-from holdfast.core.budget.budget import LimitName
-from holdfast.core.log.events import (
+from holdfast import (
     AgentEvent,
     BudgetExtended,
     BudgetLow,
@@ -28,6 +26,8 @@ from holdfast.core.log.events import (
     VerdictGiven,
     WakeReceived,
 )
+from holdfast.core.budget.account import Account, Cost
+from holdfast.core.budget.budget import LimitName
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.state.state import RunState
 from holdfast.examples.research.lines import read_lines

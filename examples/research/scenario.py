@@ -5,9 +5,7 @@ from datetime import timedelta
 
 import psycopg
 
-from holdfast.client.connect import connect_stack
-from holdfast.config.programs import CLI
-from holdfast.core.log.events import (
+from holdfast import (
     AgentEvent,
     ApprovalRequested,
     BudgetExtended,
@@ -20,6 +18,8 @@ from holdfast.core.log.events import (
     TaskRefined,
     ToolCallFinished,
 )
+from holdfast.client.connect import connect_stack
+from holdfast.config.programs import CLI
 from holdfast.core.run.rules.budget import BUDGET_SPENT
 from holdfast.core.tools.triggers import EventTrigger, TimeTrigger
 from holdfast.examples.research import documents, report

@@ -9,8 +9,8 @@ from datetime import datetime
 from rich.console import Console
 from temporalio.client import Client
 
+from holdfast import AgentEvent, ToolCallFinished
 from holdfast.config.programs import CLI
-from holdfast.core.log.events import AgentEvent, ToolCallFinished
 from holdfast.core.run.contracts.runs import WORKFLOW
 from holdfast.examples.research.progress import Progress
 from holdfast.examples.research.watch import Tree

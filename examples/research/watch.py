@@ -4,7 +4,7 @@ import asyncio
 
 from temporalio.client import Client
 
-from holdfast.core.log.events import AgentEvent, RunFinished, SubagentStarted
+from holdfast import AgentEvent, RunFinished, SubagentStarted
 from holdfast.examples.shared.run import Run
 
 

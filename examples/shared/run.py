@@ -11,8 +11,9 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
+from holdfast import AgentEvent
 from holdfast.core.log.event_log import first_altered
-from holdfast.core.log.events import EVENTS, AgentEvent
+from holdfast.core.log.events import EVENTS
 from holdfast.examples.shared.workers import DemoFailed
 
 _STATUS = SearchAttributeKey.for_keyword("HoldfastStatus")

@@ -11,9 +11,9 @@ from typing import NoReturn
 
 from rich.console import Console
 
+from holdfast import HoldfastError
 from holdfast.config.programs import CLI, base_folder
 from holdfast.config.settings import Settings
-from holdfast.errors import HoldfastError
 from holdfast.examples.shared.demo import BaseDemo
 from holdfast.examples.shared.facts import show
 from holdfast.examples.shared.folders import DemoFolder

@@ -1,5 +1,6 @@
 """Imports point one way: `workflows → holdfast.core ← rooms, activities`. Workflows load no library that does I/O."""
 
+import ast
 import inspect
 import re
 import subprocess
@@ -8,10 +9,12 @@ from typing import Any, get_args
 
 import pytest
 
+import holdfast
+from holdfast import testing
 from holdfast.core.loop.activities import LOOP_ACTIVITIES
 from holdfast.core.run.contracts.commands import Request, Result
 from holdfast.core.run.contracts.table import ACTIVITIES, Activity
-from tests.support.sources import ROOT, files, imports
+from tests.support.sources import ROOT, files, import_statements, imports
 
 PURE = (
     *("holdfast.core", "holdfast.audit.judge", "holdfast.portable.format", "holdfast.evaluation.compare"),
@@ -106,6 +109,17 @@ def test_each_module_has_one_name() -> None:
     everywhere = files("holdfast", "workflows", "activities", "examples", "bench", "tests")
     for file in [each for each in (*everywhere, *ROOT.glob("*.py")) if imported.search(each.read_text())]:
         assert not [module for module in imports(file) if within(module, at_the_top)], file
+
+
+def test_examples_import_what_is_public_from_its_public_place() -> None:
+    """People copy examples: whatever `holdfast` or `holdfast.testing` exports is imported from there."""
+    places = {"holdfast": set(dir(holdfast)), "holdfast.testing": set(dir(testing))}
+    for file in files("examples"):
+        for statement in import_statements(file):
+            inner = isinstance(statement, ast.ImportFrom) and within(statement.module or "", ("holdfast.core", *ROOMS))
+            names = {name.name for name in statement.names} if inner else set()
+            for place, public in places.items():
+                assert not names & public, f"{file.relative_to(ROOT)}: {names & public} stand in {place}"
 
 
 def test_loading_the_workflows_loads_no_io_library() -> None:

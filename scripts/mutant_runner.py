@@ -16,6 +16,9 @@ import pytest
 SECONDS = 60.0
 """CPU time of the tests of one mutant, as they took without it."""
 
+UNREACHED = "unreached"
+"""The outcome of a mutant that no test reaches, so that it may be in code that runs on import."""
+
 TERMINAL = os.dup(1)
 
 
@@ -27,12 +30,12 @@ def say(text: str) -> None:
 class Runner:
     """A pytest plugin that runs the collected tests in forked processes: once without a mutant, then with each."""
 
-    def __init__(self, count: int, jobs: int, folder: Path) -> None:
+    def __init__(self, mutants: Sequence[str], jobs: int, folder: Path) -> None:
         self.hits: dict[str, list[int]] = {}
         self.costs: dict[str, float] = {}
         self.outcomes: dict[int, str] = {}
         self.killers: dict[int, str] = {}
-        self._count, self._jobs, self._folder = count, jobs, folder
+        self._mutants, self._jobs, self._folder = mutants, jobs, folder
         self._active = 0
         self._reached: set[int] = set()
         self._failed = False
@@ -54,19 +57,26 @@ class Runner:
         parts: list[list[pytest.Item]] = [[] for _ in range(self._jobs)]
         for item in session.items:
             parts[files.index(item.path) % self._jobs].append(item)
-        for part in forked([partial(self._reach, part) for part in parts], self._jobs, self._folder, None):
+        for _, part in forked([partial(self._reach, part) for part in parts], self._jobs, self._folder, None):
             for test, (reached, cost) in part.items() if isinstance(part, dict) else ():
                 self.hits[test], self.costs[test] = reached, cost
         say(f"{len(self.hits):,} of {len(session.items):,} tests pass, in {sum(self.costs.values()):.0f} s of CPU time")
         items = {item.nodeid: item for item in session.items}
         tasks = []
-        for number in range(1, self._count + 1):
+        for number in range(1, len(self._mutants) + 1):
             reaching = [items[name] for name, reached in self.hits.items() if number in reached]
             reaching.sort(key=self._order)
             tasks.append(partial(self._kill, number, reaching))
-        for number, result in enumerate(forked(tasks, self._jobs, self._folder, 10 * SECONDS), 1):
-            self.outcomes[number], self.killers[number] = result if isinstance(result, list) else ("timed out", "")
+        for place, result in forked(tasks, self._jobs, self._folder, 10 * SECONDS):
+            outcome, by = result if isinstance(result, list) else ("timed out", "")
+            self.note(place + 1, outcome, by)
         return True
+
+    def note(self, number: int, outcome: str, by: str) -> None:
+        """Keep the outcome of a mutant, and print it: the next one may take minutes."""
+        self.outcomes[number], self.killers[number] = outcome, by
+        if outcome != UNREACHED:
+            say(f"{outcome:9}  {self._mutants[number - 1]}  ({by})")
 
     def _reach(self, items: list[pytest.Item]) -> dict[str, tuple[list[int], float]]:
         """Run tests without a mutant; return those that pass, with the mutants that they reach and their CPU time."""
@@ -90,7 +100,7 @@ class Runner:
             if (spent := spent + self.costs[item.nodeid]) > SECONDS:
                 item.session._setupstate.teardown_exact(None)
                 return "survived", f"{items.index(item) + 1} of {len(items)} tests ran"
-        return ("survived", f"{len(items)} tests ran") if items else ("unreached", "")
+        return ("survived", f"{len(items)} tests ran") if items else (UNREACHED, "")
 
     def _order(self, item: pytest.Item) -> tuple[bool, float]:
         """Return the key by which tests are sorted: those that start no server come first, and cheap ones."""
@@ -116,8 +126,13 @@ def pairs(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item |
         yield item, items[number] if number < len(items) else None
 
 
-def forked(tasks: Sequence[Callable[[], Any]], jobs: int, folder: Path, seconds: float | None) -> list[Any]:
-    """Run each task in a process that is forked from this one; return what they return, None for one that was ended."""
+def forked(
+    tasks: Sequence[Callable[[], Any]], jobs: int, folder: Path, seconds: float | None
+) -> Iterator[tuple[int, Any]]:
+    """Run each task in a process that is forked from this one; yield its place and what it returns, as they end.
+
+    A task that was ended, or that ended otherwise, returns None.
+    """
     context, waiting = multiprocessing.get_context("fork"), list(enumerate(tasks))
     running: dict[int, tuple[ForkProcess, float]] = {}
     files = [folder / f"result-{number}.json" for number in range(len(tasks))]
@@ -138,4 +153,4 @@ def forked(tasks: Sequence[Callable[[], Any]], jobs: int, folder: Path, seconds:
                 process.kill()
             elif not process.is_alive():
                 del running[number]
-    return [json.loads(file.read_text()) if file.exists() else None for file in files]
+                yield number, json.loads(files[number].read_text()) if files[number].exists() else None

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from mutant_runner import Runner, say
+from mutant_runner import UNREACHED, Runner, say
 
 ROOT = Path(__file__).resolve().parents[1]
 MUTATED = ("holdfast/core/run", "holdfast/core/authority", "activities")
@@ -52,6 +52,9 @@ class Mutant(NamedTuple):
     end: int
     before: str
     after: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}  {self.before[:60]} → {self.after[:60]}"
 
 
 def mutants(name: str) -> Iterator[Mutant]:
@@ -172,7 +175,7 @@ def read_again(file: Path) -> list[Mutant]:
 
 
 def main() -> None:
-    """Draw the sample, and print the outcome of each mutant."""
+    """Draw the sample, and print the outcome of each mutant as soon as it is known."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mutants", type=int, default=12)
     parser.add_argument("--seed", type=int, default=1)
@@ -186,7 +189,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         folder = Path(name) / "project"
         write_copy(folder, chosen)
-        runner = Runner(len(chosen), options.jobs, Path(name))
+        runner = Runner([str(each) for each in chosen], options.jobs, Path(name))
         os.chdir(folder)
         sys.path[0] = str(folder)
         os.environ["PYTHONPATH"] = str(folder)
@@ -195,15 +198,14 @@ def main() -> None:
         pytest.main([*plain, *options.tests], plugins=[runner])
         graph = imports()
         for number, each in enumerate(chosen, 1):
-            if runner.outcomes.get(number) == "unreached":
+            if runner.outcomes.get(number) == UNREACHED:
                 tests = tests_of(module_of(each.file), graph, options.tests)
-                runner.outcomes[number], runner.killers[number] = on_import(number, tests, folder, environment)
+                runner.note(number, *on_import(number, tests, folder, environment))
         os.chdir(ROOT)
-    rows = []
-    for number, each in enumerate(chosen, 1):
-        outcome, by = runner.outcomes[number], runner.killers[number]
-        say(f"{outcome:9}  {each.file}:{each.line}  {each.before[:60]} → {each.after[:60]}  ({by})")
-        rows.append({**each._asdict(), "outcome": outcome, "by": by})
+    rows = [
+        {**each._asdict(), "outcome": runner.outcomes[number], "by": runner.killers[number]}
+        for number, each in enumerate(chosen, 1)
+    ]
     say(", ".join(f"{count} {name}" for name, count in Counter(row["outcome"] for row in rows).items()))
     if options.results:
         options.results.write_text(json.dumps(rows, indent=1))

@@ -2,8 +2,9 @@
 
 from rich.console import Console
 
-from holdfast import AgentEvent, ReplyRejected, RunBlocked, RunFinished, ToolCall, ToolCallFinished, ToolCallRequested
+from holdfast import AgentEvent, ReplyRejected, RunBlocked, RunFinished, ToolCallFinished, ToolCallRequested
 from holdfast.core.base.text import one_line
+from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.tools.effects import describe_call
 from holdfast.examples.loop.watch import JSON
 from holdfast.examples.shared import progress

@@ -13,11 +13,11 @@ from holdfast import (
     ReplyRejected,
     RunBlocked,
     RunFinished,
-    ToolCall,
     ToolCallFinished,
     ToolCallRequested,
     VerdictGiven,
 )
+from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.tools.effects import describe_call
 from holdfast.examples.shared import progress
 

@@ -18,10 +18,10 @@ from holdfast import (
     SubagentEnded,
     SubagentStarted,
     TaskRefined,
-    ToolCall,
     ToolCallFinished,
     ToolCallRequested,
 )
+from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.tools.effects import describe_call
 from holdfast.core.tools.subagents import RUN_AGENT, read_run_agent
 from holdfast.core.tools.triggers import WakeTrigger

@@ -70,10 +70,10 @@ async def test_polls_pauses_and_ends_of_waits_replay(rig: StartRig, client: Clie
 
 async def test_a_run_polls_until_its_condition_is_met_and_calls_the_llm_once(rig: StartRig, client: Client) -> None:
     """The run continues as new between polls, the tool gets the judged arguments, and the LLM reads one result."""
-    build, calls = counting(30)
+    build, calls = counting(16)
     async with rig(poller(build, history_events=60), steps([check(), say("done")])) as r:
         run = await r.start()
-        await eventually(lambda: asyncio.sleep(0, len(calls)), lambda made: made >= 30)
+        await eventually(lambda: asyncio.sleep(0, len(calls)), lambda made: made >= 16)
         again = client.get_workflow_handle(run.id)
         await again.result()
         events = await check_thread(client, run)

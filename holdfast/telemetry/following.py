@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import psycopg
-
 from holdfast.config.logs import EventLogger
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.stores import ThreadStore
@@ -98,12 +96,10 @@ async def following(
         past: Begin with the threads that are already recorded, if the feed is new.
         every: Seconds between two looks at a record without news.
     """
-    ending = asyncio.Event()
-    with suppress(psycopg.Error):  # otherwise, the feed begins when the database is back
-        async with reading_feed(database_url, name, past=past):
-            pass  # whatever the block records is delivered
-    task = asyncio.create_task(_follow(name, receiver, database_url, threads, past, every, ending))
+    begun, ending = asyncio.Event(), asyncio.Event()
+    task = asyncio.create_task(_follow(name, receiver, database_url, threads, past, every, begun, ending))
     try:
+        await begun.wait()  # whatever the block records is delivered
         yield
         ending.set()
         await asyncio.wait([task], timeout=LAST_SECONDS)
@@ -119,15 +115,20 @@ async def _follow(
     threads: ThreadStore,
     past: bool,
     every: float,
+    begun: asyncio.Event,
     ending: asyncio.Event,
 ) -> None:
-    """Deliver until the block ends, and then what is new, once."""
+    """Deliver until the block ends, and then what is new, once.
+
+    `begun` is set once the feed has a place in the record; without a database, it begins when that is back.
+    """
     shortest, longest = RETRY_SECONDS
     pause = shortest
     ended = False
     while not ended:
         try:
             async with reading_feed(url, name, past=past) as feed:
+                begun.set()
                 ahead: dict[int, Ahead] = {}
                 while feed is not None and not ended:
                     last = ending.is_set()
@@ -138,6 +139,7 @@ async def _follow(
                         await _is_set(ending, within=every)
         # The worker continues whatever happens here, and what was not delivered is delivered later.
         except Exception as error:
+            begun.set()
             log.warning("not_delivered", feed=name, reason=str(error) or type(error).__name__, again_in=pause)
             ended = await _is_set(ending, within=pause)
             pause = min(2 * pause, longest)

@@ -30,7 +30,8 @@ async def test_an_activity_does_not_wait_for_a_query_that_no_worker_answers(
     async def ask() -> None:
         await calling_run.CallingRun.of().query("state")
 
-    with pytest.raises(RPCError, match=r"(?i)deadline|timeout|timed out"):
+    # On a busy machine, the connection may report the end of the time first.
+    with pytest.raises(RPCError, match=r"(?i)deadline|timeout|timed out|h2 protocol error"):
         await environment.run(ask)
     await run.terminate()
 

@@ -47,6 +47,8 @@ from holdfast.errors import (
     ThreadNotFound,
 )
 
+_BROKEN = ("h2 protocol error", "transport error")
+"""How the SDK's gRPC library describes a connection that broke in a call, with whatever status."""
 TIMED_OUT = frozenset({RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED})
 """The statuses of a call that exceeds its time limit: the first status comes from the client, the second from the
 server."""
@@ -288,7 +290,8 @@ class Runs:
             )
         if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):
             return ServerUnreachable(f"Temporal at {self.address} denied access: {words}. Check TEMPORAL_API_KEY.")
-        if error.status in TIMED_OUT or error.status is RPCStatusCode.UNAVAILABLE:
+        broken = error.message.startswith(_BROKEN)
+        if error.status in TIMED_OUT or error.status is RPCStatusCode.UNAVAILABLE or broken:
             return ServerUnreachable(f"Temporal at {self.address} does not answer: {words}. Is it running?")
         return HoldfastError(f"Temporal at {self.address} refused ({error.status.name}): {words}")
 

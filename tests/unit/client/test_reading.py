@@ -8,12 +8,14 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
 
 from holdfast.client.reading import reader as reader_module
 from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import Runs, retrying
 from holdfast.core.log.upcasters import decode_event
 from holdfast.core.stores import ThreadStore
+from holdfast.errors import ServerUnreachable
 from holdfast.testing.conformance import record
 
 LINES = record("one", "two")
@@ -134,3 +136,13 @@ def test_the_reason_of_a_failure_for_a_missing_key_names_the_key() -> None:
         described = SimpleNamespace(raw_description=DescribeWorkflowExecutionResponse(pending_activities=[failed]))
         (each,) = retrying(cast(WorkflowExecutionDescription, described))
         assert each.reason == reason
+
+
+@pytest.mark.parametrize("words", ["h2 protocol error: http2 error", "transport error", "tcp connect error"])
+def test_a_connection_that_breaks_is_a_server_that_does_not_answer(words: str) -> None:
+    """Whoever waits tries again. The gRPC library gives some broken connections a status that says nothing."""
+    client = SimpleNamespace(service_client=SimpleNamespace(config=SimpleNamespace(target_host="127.0.0.1:7233")))
+    status = RPCStatusCode.UNAVAILABLE if "tcp" in words else RPCStatusCode.UNKNOWN
+    error = Runs(cast(Any, client), answer_within=1).translate_error(RPCError(words, status, b""))
+    assert isinstance(error, ServerUnreachable)
+    assert words in str(error)

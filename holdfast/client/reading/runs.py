@@ -252,7 +252,7 @@ class Runs:
         except RPCError as error:
             if "before WorkflowTaskStarted" in error.message:
                 raise NeverRan(f"thread {thread!r} was closed before any worker processed it") from error
-            if error.status in TIMED_OUT or error.status is RPCStatusCode.FAILED_PRECONDITION:
+            if error.status is RPCStatusCode.FAILED_PRECONDITION or _is_unanswered(error):
                 raise await self._explain_silence(thread, limit) from error
             raise self.translate_error(error, thread) from error
 
@@ -290,8 +290,7 @@ class Runs:
             )
         if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):
             return ServerUnreachable(f"Temporal at {self.address} denied access: {words}. Check TEMPORAL_API_KEY.")
-        broken = error.message.startswith(_BROKEN)
-        if error.status in TIMED_OUT or error.status is RPCStatusCode.UNAVAILABLE or broken:
+        if error.status is RPCStatusCode.UNAVAILABLE or _is_unanswered(error):
             return ServerUnreachable(f"Temporal at {self.address} does not answer: {words}. Is it running?")
         return HoldfastError(f"Temporal at {self.address} refused ({error.status.name}): {words}")
 
@@ -325,6 +324,11 @@ class Runs:
                 await self._decrypt(event)
                 return _reason_of(event.workflow_task_failed_event_attributes.failure) or "no reason given"
         return ""
+
+
+def _is_unanswered(error: RPCError) -> bool:
+    """Whether a call had no answer: its time was over, or its connection broke, which may be noticed first."""
+    return error.status in TIMED_OUT or error.message.startswith(_BROKEN)
 
 
 def check_sealed(answer: Any, thread: str, asked: str) -> Any:

@@ -20,7 +20,6 @@ from psycopg_pool import AsyncConnectionPool
 from holdfast import Agent, AgentEvent, Catalog, Policy, ToolContext, allow, ask, tool
 from holdfast.composition.telemetry.logs import configure_logging
 from holdfast.config.stack_file import Stack
-from holdfast.storage.feeds import reading_feed
 from holdfast.storage.threads import PostgresThreads
 from holdfast.telemetry.following import Held, Receiver, look
 from holdfast.telemetry.hook import EventHook
@@ -28,6 +27,7 @@ from holdfast.telemetry.provided import ProvidedTracer
 from holdfast.telemetry.traces.spans import run_context
 from holdfast.telemetry.traces.tracer import spans_of
 from holdfast.testing import agent, call, say
+from tests.support.feeds import own_feed
 from tests.support.keeping import new_pool
 from tests.support.logs import three_weeks
 
@@ -117,8 +117,7 @@ async def test_a_run_that_nobody_observes_has_no_trace() -> None:
 
 async def deliver(url: str, pool: AsyncConnectionPool, receiver: Receiver, *, past: bool = False) -> None:
     """Deliver everything that is new, as a process does that has just taken over."""
-    async with reading_feed(url, "events:test", past=past) as feed:
-        assert feed is not None
+    async with own_feed(url, "events:test", past=past) as feed:
         for _ in range(2):
             while await look(feed, receiver, PostgresThreads(pool)):
                 pass

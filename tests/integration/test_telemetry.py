@@ -25,6 +25,7 @@ from holdfast.telemetry.following import look
 from holdfast.telemetry.traces.tracer import spans_of
 from holdfast.testing import call, say
 from tests.support.collector import Collector, attributes_of, collecting
+from tests.support.feeds import is_read, own_feed
 from tests.support.keeping import new_pool
 from tests.support.logs import WrittenLog, three_weeks
 from tests.support.rig import PATIENCE, environ_of, eventually
@@ -51,15 +52,13 @@ asyncio.run(main(*sys.argv[1:]))
 
 async def begin(url: str) -> None:
     """Make the feed, so that whatever is recorded from now on is exported."""
-    async with reading_feed(url, FEED) as feed:
-        assert feed is not None
-    await eventually(partial(locked, url), lambda is_locked: not is_locked)
+    async with own_feed(url, FEED):
+        pass
 
 
 async def export(url: str, pool: AsyncConnectionPool, collector: Collector) -> None:
     """Export everything that is new, as an exporter does in one process."""
-    async with httpx2.AsyncClient() as client, reading_feed(url, FEED) as feed:
-        assert feed is not None
+    async with httpx2.AsyncClient() as client, own_feed(url, FEED) as feed:
         exporter = TraceExporter(client, f"{collector.url}/v1/traces", {})
         for _ in range(2):  # the cursor moves in the second sweep
             while await look(feed, exporter, PostgresThreads(pool)):
@@ -153,7 +152,7 @@ async def test_a_killed_exporter_loses_nothing_and_doubles_nothing(stack: Stack)
                 *(sys.executable, "-c", EXPORTER, url, f"{collector.url}/v1/traces"), cwd=ROOT
             )
             try:
-                await eventually(partial(locked, url), bool)
+                await eventually(partial(is_read, url), bool)
                 async with reading_feed(url, FEED) as feed:
                     assert feed is None, "one process exports at a time"
                 collector.answers = [0] * 1_000  # nothing is confirmed
@@ -164,7 +163,6 @@ async def test_a_killed_exporter_loses_nothing_and_doubles_nothing(stack: Stack)
                 first.send_signal(signal.SIGKILL)
                 await first.wait()
             collector.answers = []
-            await eventually(partial(locked, url), lambda is_locked: not is_locked)
             await export(url, pool, collector)
         assert set(collector.spans) == set().union(*map(ids_of, logs))
         assert max(collector.received.values()) > 1, "what was not confirmed was sent again"
@@ -246,7 +244,7 @@ async def test_a_worker_exports_what_its_runs_do_and_none_of_what_they_say(
                 Catalog(agents=[clerk]), script=replies, task_queue=queue, home=tmp_path / "home"
             )
             async with running as client:
-                await eventually(partial(locked, url), bool)
+                await eventually(partial(is_read, url), bool)
                 thread = await client.start("MARKED-task", thread=queue)
                 await thread.result(until="attention", timeout=PATIENCE)
                 await asyncio.to_thread(collector.wait)
@@ -258,13 +256,3 @@ async def test_a_worker_exports_what_its_runs_do_and_none_of_what_they_say(
     assert b"MARKED" not in b"".join(collector.bodies)
     assert [root.name for root in collector.roots] == ["invoke_agent clerk"] * 3
     assert {attributes_of(root)["gen_ai.conversation.id"] for root in collector.roots} == {queue}
-
-
-async def locked(url: str) -> bool:
-    """Whether somebody reads a feed. It does not try to: a connection that is closed keeps its lock for a moment."""
-    async with await psycopg.AsyncConnection.connect(url) as connection:
-        counted = await connection.execute(
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 "
-            "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-        )
-        return await counted.fetchone() != (0,)

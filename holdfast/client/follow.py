@@ -97,7 +97,8 @@ async def _pause(ahead: asyncio.Event | None) -> bool:
         return False
     await asyncio.sleep(LEAST_SECONDS)
     try:
-        await asyncio.wait_for(ahead.wait(), POLL_SECONDS - LEAST_SECONDS)
+        async with asyncio.timeout(POLL_SECONDS - LEAST_SECONDS):
+            await ahead.wait()
     except TimeoutError:
         return False
     ahead.clear()

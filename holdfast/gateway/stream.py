@@ -147,7 +147,8 @@ class EventStream(StreamingResponse):
         yield ": following\n\n"
         while True:
             try:
-                each = await asyncio.wait_for(self._frames.get(), self._keep_alive)
+                async with asyncio.timeout(self._keep_alive):
+                    each = await self._frames.get()
             except TimeoutError:
                 each = ": keep-alive\n\n"
             if not each or not self._is_open():

@@ -150,7 +150,8 @@ async def _follow(
 async def _is_set(event: asyncio.Event, *, within: float) -> bool:
     """Wait for an event for some seconds; return whether it is set."""
     with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), within)
+        async with asyncio.timeout(within):
+            await event.wait()
     return event.is_set()
 
 

@@ -199,7 +199,8 @@ async def _kill_all(process: asyncio.subprocess.Process, *, mark: str) -> bool:
                 daemon.kill()
         await asyncio.sleep(0.01)
     with suppress(TimeoutError):  # a process stuck in the kernel survives SIGKILL, but the call must end
-        await asyncio.wait_for(process.wait(), 5)
+        async with asyncio.timeout(5):
+            await process.wait()
     return any_left
 
 

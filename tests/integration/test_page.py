@@ -71,8 +71,7 @@ class Gate:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("pictured", [False, True])
-async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path: Path, pictured: bool) -> None:
+async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path: Path) -> None:
     """From the inbox, a person reads what a call does, changes an argument, sees the difference, approves, and finds
     the result in the run, which is followed live: the reply while it is written, across a restart of the gateway and
     another attempt, until the recorded one replaces it; and so in the same thread when it is continued.
@@ -88,8 +87,7 @@ async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         await page.get_by_role("link", name="It pays 125000 cents").click()
         await expect(page.get_by_text("Invoice 4711\nof Müller & Söhne")).to_be_visible()
-        if pictured:
-            await pictures(browser, site, page, tmp_path, request["request"])
+        await pictures(browser, site, page, tmp_path, request["request"])
         await page.get_by_text("Change the arguments").click()
         changed = (await page.get_by_label("Arguments to run with").input_value()).replace("125000", "1250")
         await page.get_by_label("Arguments to run with").fill(changed)
@@ -98,7 +96,7 @@ async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path
         await page.get_by_label("Message to the agent").fill("Once is enough.")
         await page.get_by_role("button", name="Approve with these arguments").click()
         await expect(page.get_by_role("status")).to_contain_text("Accepted")
-        await reply_is_shown_while_it_is_written(browser, site, run, paid, tmp_path if pictured else None)
+        await reply_is_shown_while_it_is_written(browser, site, run, paid, tmp_path)
         await page.get_by_role("link", name=run.id).click()
         await expect(page.get_by_text("The run has completed").first).to_be_visible()
         (decided,) = [e for e in await events_of(run) if e.type == "decision_received" and e.outcome == "accepted"]
@@ -111,7 +109,7 @@ async def test_a_person_approves_edits_and_reads_the_run(rig: StartRig, tmp_path
 
 
 async def reply_is_shown_while_it_is_written(
-    browser: Browser, site: PageSite, run: Any, paid: Gate, scratch: Path | None
+    browser: Browser, site: PageSite, run: Any, paid: Gate, scratch: Path
 ) -> None:
     """A page that is opened in the middle shows the words so far. One whose gateway is started again continues, without
     a word twice. Another attempt replaces the words, and the recorded reply replaces all of it.
@@ -138,8 +136,7 @@ async def reply_is_shown_while_it_is_written(
         await site.write(run, "I will pay ", "all of it.\u202e", attempt=9, first=3)
         await expect(words).to_have_text("I will pay all of it.\\u202e")
         await expect(draft.get_by_text("Is it the right account?")).to_be_hidden()
-        if scratch:
-            await pictures_of_a_draft(browser, watching, scratch)
+        await pictures_of_a_draft(browser, watching, scratch)
         paid.open()
         await expect(watching.get_by_text("The run has completed")).to_be_visible(timeout=PATIENCE * 1_000)
         await expect(draft).to_be_hidden()

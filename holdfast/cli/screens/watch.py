@@ -169,7 +169,10 @@ def subagent_rows(runs: Sequence[tuple[int, Node]], *, thread: str) -> list[Text
 
 
 async def _first(*functions: Callable[[], Awaitable[None]]) -> bool:
-    """Run the functions concurrently until one ends; return whether it was the first one, or raise its error."""
+    """Run the functions concurrently until one ends; return whether it was the first one, or raise its error.
+
+    A library may lose a cancellation (`asyncio.wait_for` does, before Python 3.12), so the others are cancelled again.
+    """
     tasks = [asyncio.ensure_future(function()) for function in functions]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -177,8 +180,10 @@ async def _first(*functions: Callable[[], Awaitable[None]]) -> bool:
             task.result()
         return tasks[0] in done
     finally:
-        for task in tasks:
-            task.cancel()
+        while left := {task for task in tasks if not task.done()}:
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=1)
         await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -77,7 +77,8 @@ class CachedLog:
 async def _is_set(event: asyncio.Event, *, within: float) -> bool:
     """Wait for an event, and clear it; return whether it was set within a time in seconds."""
     with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), within)
+        async with asyncio.timeout(within):
+            await event.wait()
         event.clear()
         return True
     return False

@@ -17,6 +17,7 @@ from holdfast.client.interventions import intervene
 from holdfast.client.reading import runs
 from holdfast.client.reading.runs import QUERY_RETRIES, Runs
 from holdfast.errors import EventsMissing, NoWorker, QueryRefused, Refused, ServerUnreachable, ThreadNotFound
+from tests.support.rig import PATIENCE
 
 Answers = Iterable[Any]
 
@@ -284,3 +285,25 @@ async def test_a_retry_is_sent_as_a_signal_if_the_worker_cannot_answer() -> None
     with pytest.raises(Refused):
         await intervene(running, "t", "retry", {"by": "ann"})
     assert running.signals == []
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_follower_that_is_cancelled_as_news_arrives_ends(turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many turns of the loop lie between the news and the cancellation."""
+    monkeypatch.setattr(follow_module, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(follow_module, "POLL_SECONDS", 60.0)
+    ahead = asyncio.Event()
+
+    async def go_on() -> None:
+        while True:
+            await follow_module._pause(ahead)
+
+    following = asyncio.create_task(go_on())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    ahead.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    following.cancel()
+    await asyncio.wait([following], timeout=PATIENCE)
+    assert following.cancelled()

@@ -1,0 +1,13 @@
+"""A cancelled task ends: whoever leaves a screen, a stream or a worker does not wait for ever."""
+
+import ast
+
+from tests.support.sources import ROOT, files, parsed
+
+
+def test_no_code_waits_in_a_way_that_may_lose_a_cancellation() -> None:
+    """Before Python 3.12, `asyncio.wait_for` goes on if it is cancelled as its time or its wait ends."""
+    for file in files("holdfast", "activities", "workflows"):
+        for node in ast.walk(parsed(file)):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) == "asyncio.wait_for":
+                raise AssertionError(f"{file.relative_to(ROOT)}:{node.lineno}: use asyncio.timeout")

@@ -99,7 +99,7 @@ async def following(
     begun, ending = asyncio.Event(), asyncio.Event()
     task = asyncio.create_task(_follow(name, receiver, database_url, threads, past, every, begun, ending))
     try:
-        await begun.wait()  # whatever the block records is delivered
+        await begun.wait()  # all that the block records is delivered
         yield
         ending.set()
         await asyncio.wait([task], timeout=LAST_SECONDS)

@@ -1,4 +1,4 @@
-"""A cancelled task ends: whoever leaves a screen, a stream or a worker does not wait for ever."""
+"""A cancelled task ends, so that people can leave a screen, and servers and workers can stop."""
 
 import ast
 
@@ -6,7 +6,7 @@ from tests.support.sources import ROOT, files, parsed
 
 
 def test_no_code_waits_in_a_way_that_may_lose_a_cancellation() -> None:
-    """Before Python 3.12, `asyncio.wait_for` goes on if it is cancelled as its time or its wait ends."""
+    """Before Python 3.12, `asyncio.wait_for` ignores a cancellation that arrives as its wait ends."""
     for file in files("holdfast", "activities", "workflows"):
         for node in ast.walk(parsed(file)):
             if isinstance(node, ast.Attribute) and ast.unparse(node) == "asyncio.wait_for":

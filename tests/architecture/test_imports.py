@@ -113,7 +113,7 @@ def test_each_module_has_one_name() -> None:
 
 
 def test_examples_import_what_is_public_from_its_public_place() -> None:
-    """People copy examples: whatever `holdfast` or `holdfast.testing` exports is imported from there."""
+    """People copy examples: what `holdfast` or `holdfast.testing` exports is imported from there."""
     for file in files("examples"):
         for statement in import_statements(file):
             if isinstance(statement, ast.ImportFrom) and within(statement.module or "", ("holdfast.core", *ROOMS)):

@@ -18,9 +18,7 @@ BETWEEN_RUNS = {"subagent_ended", "session", "transcript"}
 def test_every_signal_update_and_query_is_named() -> None:
     """Programs in other languages know them, and the feature levels that have them, from this page alone."""
     page = (DOCS / "reference/temporal-clients.md").read_text(encoding="utf-8")
-    rows = {
-        name: levels for name, *levels in re.findall(r"^\| `(\w+)` \| .+ \| (\d|–) \| (\d|–) \|$", page, re.MULTILINE)
-    }
+    rows = {name: levels for name, *levels in LEVELS.findall(page)}
     named = {name: [str(levels.get(name, "–")) for levels in (SIGNALS, UPDATES)] for name in INTERVENTIONS}
     assert rows == {name: levels for name, levels in named.items() if name not in BETWEEN_RUNS}
     queries = {name for name in _Definition.must_from_class(AgentRunWorkflow).queries if name}
@@ -29,7 +27,7 @@ def test_every_signal_update_and_query_is_named() -> None:
 
 
 def test_every_statement_that_can_be_signed_has_its_fields() -> None:
-    """Whoever signs elsewhere writes every field, and leaves out the optional ones, which stand in brackets."""
+    """A program that signs elsewhere finds every field there; one that has a default stands in brackets."""
     page = (DOCS / "reference/log-format.md").read_text(encoding="utf-8")
     documented = {name: fields for names, _, fields in ROW.findall(page) for name in CODE.findall(names)}
     for statement in {row.statement for row in INTERVENTIONS.values() if row.statement}:

@@ -171,7 +171,8 @@ def subagent_rows(runs: Sequence[tuple[int, Node]], *, thread: str) -> list[Text
 async def _first(*functions: Callable[[], Awaitable[None]]) -> bool:
     """Run the functions concurrently until one ends; return whether it was the first one, or raise its error.
 
-    A library may lose a cancellation (`asyncio.wait_for` does, before Python 3.12), so the others are cancelled again.
+    The others are cancelled until they end: a library may ignore a cancellation, as `asyncio.wait_for` does before
+    Python 3.12.
     """
     tasks = [asyncio.ensure_future(function()) for function in functions]
     try:

@@ -48,7 +48,7 @@ from holdfast.errors import (
 )
 
 _BROKEN = ("h2 protocol error", "transport error")
-"""How the SDK's gRPC library describes a connection that broke in a call, with whatever status."""
+"""How the SDK's gRPC library describes a connection that broke during a call; the status may be `UNKNOWN`."""
 TIMED_OUT = frozenset({RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED})
 """The statuses of a call that exceeds its time limit: the first status comes from the client, the second from the
 server."""

@@ -15,7 +15,7 @@ from holdfast.client.reading.reader import Reader
 from holdfast.client.reading.runs import Runs, retrying
 from holdfast.core.log.upcasters import decode_event
 from holdfast.core.stores import ThreadStore
-from holdfast.errors import ServerUnreachable
+from holdfast.errors import NoWorker, ServerUnreachable
 from holdfast.testing.conformance import record
 
 LINES = record("one", "two")
@@ -140,9 +140,27 @@ def test_the_reason_of_a_failure_for_a_missing_key_names_the_key() -> None:
 
 @pytest.mark.parametrize("words", ["h2 protocol error: http2 error", "transport error", "tcp connect error"])
 def test_a_connection_that_breaks_is_a_server_that_does_not_answer(words: str) -> None:
-    """Whoever waits tries again. The gRPC library gives some broken connections a status that says nothing."""
+    """A wait goes on after that. The gRPC library reports some broken connections with the status `UNKNOWN`."""
     client = SimpleNamespace(service_client=SimpleNamespace(config=SimpleNamespace(target_host="127.0.0.1:7233")))
     status = RPCStatusCode.UNAVAILABLE if "tcp" in words else RPCStatusCode.UNKNOWN
     error = Runs(cast(Any, client), answer_within=1).translate_error(RPCError(words, status, b""))
     assert isinstance(error, ServerUnreachable)
     assert words in str(error)
+
+
+async def test_a_query_whose_connection_breaks_is_explained_like_a_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the server still describes the run, it is the worker that did not answer."""
+
+    async def broken(*_: Any, **__: Any) -> None:
+        raise RPCError("h2 protocol error: http2 error", RPCStatusCode.UNKNOWN, b"")
+
+    async def described(*_: Any, **__: Any) -> Any:
+        begun = DescribeWorkflowExecutionResponse()
+        return SimpleNamespace(id="t", task_queue="q", status=WorkflowExecutionStatus.RUNNING, raw_description=begun)
+
+    service = SimpleNamespace(config=SimpleNamespace(target_host="127.0.0.1:7233"))
+    handle = SimpleNamespace(query=broken)
+    client = SimpleNamespace(service_client=service, get_workflow_handle=lambda *_, **__: handle)
+    monkeypatch.setattr(Runs, "describe", described)
+    with pytest.raises(NoWorker, match="no worker answered for thread 't'"):
+        await Runs(cast(Any, client), answer_within=60).query("t", "state")

@@ -125,10 +125,16 @@ def servers_run(request: pytest.FixtureRequest) -> None:
         restart_ended()
 
 
+@pytest.fixture(scope="session")
+def state_folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all state folders: pytest reads the names in its own to find the next number."""
+    return tmp_path_factory.mktemp("homes")
+
+
 @pytest.fixture(autouse=True)
-def state_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state_folder(state_folders: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A state folder for this test alone: its approvals affect no other test and not this machine."""
-    folder = tmp_path_factory.mktemp("home")
+    folder = Path(tempfile.mkdtemp(dir=state_folders))
     monkeypatch.setenv("HOLDFAST_HOME", str(folder))
     return folder
 

@@ -1,9 +1,6 @@
 """The pages that lead through the code name existing files."""
 
 import re
-from pathlib import Path
-
-import pytest
 
 from tests.docs.pages import PAGES, ROOT
 
@@ -13,11 +10,10 @@ CURRENT = [page for page in PAGES if page.parent.name != "adr"]
 WAY = ROOT / "docs/explanation/way-of-an-approval.md"
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_named_module_is_there(page: Path) -> None:
+def test_every_named_module_is_there() -> None:
     """A path below `holdfast/`, `workflows/` or `activities/` on a page is a file or a folder."""
-    named = set(NAMED.findall(page.read_text(encoding="utf-8")))
-    assert {path for path in named if not (ROOT / path).exists()} == set()
+    named = ((page, path) for page in CURRENT for path in NAMED.findall(page.read_text(encoding="utf-8")))
+    assert [(str(page), path) for page, path in named if not (ROOT / path).exists()] == []
 
 
 def test_the_way_of_an_approval_has_each_file_once_and_in_order() -> None:

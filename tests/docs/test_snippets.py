@@ -144,11 +144,17 @@ def test_data_parses(snippet: Snippet) -> None:
 SHELL = [snippet for snippet in ALL if snippet.language == "sh"]
 
 
+@pytest.mark.parametrize("page", dict.fromkeys(each.page for each in SHELL), ids=lambda page: page.stem)
+def test_bash_parses_the_commands(page: Path) -> None:
+    """Each block of a page is a script."""
+    code = "\n".join(snippet.code for snippet in snippets(page) if snippet.language == "sh")
+    parsed = subprocess.run(["bash", "-n"], input=code, capture_output=True, text=True, check=False)
+    assert parsed.returncode == 0, parsed.stderr
+
+
 @pytest.mark.parametrize("snippet", SHELL, ids=lambda snippet: snippet.place)
 def test_commands_exist(snippet: Snippet) -> None:
-    """Bash parses the block; the verbs, options, variables and targets in it exist."""
-    parsed = subprocess.run(["bash", "-n"], input=snippet.code, capture_output=True, text=True, check=False)
-    assert parsed.returncode == 0, parsed.stderr
+    """The verbs, options, variables and targets of a block exist."""
     for line in snippet.code.replace("\\\n", " ").splitlines():
         arguments = shlex.split(line, comments=True)
         settings = {word.partition("=")[0] for word in arguments if re.match(r"HOLDFAST_\w+=", word)}

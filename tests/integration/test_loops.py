@@ -68,6 +68,7 @@ class Shell:
         return json.loads(self.run(*arguments, "--json", code=code))
 
 
+@pytest.mark.extended
 async def test_a_loop_from_the_command_line(rig: StartRig, stack: Stack, tmp_path: Path) -> None:
     """`loop` starts one, `show` and `list` show it, `pause`, `resume` and `retry` control it."""
     async with rig(catalog, script) as at_work:

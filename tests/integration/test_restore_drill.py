@@ -124,6 +124,7 @@ async def new_namespace(stack: Stack) -> Stack:
     return other
 
 
+@pytest.mark.extended
 async def test_every_thread_continues_after_the_database_is_destroyed_and_restored(tmp_path: Path) -> None:
     """Closed, waiting for approval or waiting for a message: each continues, with Temporal's histories and without."""
     with open_stack(tmp_path / "stack") as stack:

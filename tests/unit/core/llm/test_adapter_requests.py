@@ -19,7 +19,7 @@ from tests.support.sdk_types import check_message, check_request, sent_messages
 from tests.support.values import Wire
 from tests.unit.core.llm.test_adapters import ADAPTERS, each_adapter, without_added
 
-THREADS = examples(20, 1_000)
+THREADS = examples(8, 1_000)
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 _LOOK = ToolDescription("look", "Look somewhere.", {"type": "object", "properties": {"z": {}, "a": {}}})

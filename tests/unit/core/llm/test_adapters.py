@@ -97,7 +97,7 @@ def test_a_reply_of_reasoning_alone_has_no_message(adapter: Adapter, answer: Wir
 @pytest.mark.parametrize("target", ADAPTERS, ids=lambda adapter: f"to {adapter.issuer}")
 def test_every_api_continues_every_others_thread(source: Api, target: Adapter) -> None:
     """A thread with a reply of one API, and the results of its calls, is a request that the other's SDK accepts."""
-    for reply in drawn(source.replies, 80):
+    for reply in drawn(source.replies, examples(25, 80)):
         message = source.adapter.decode(reply, ids="step").message
         if message is None:
             continue

@@ -67,16 +67,17 @@ OTHER = ("content_filter", "SAFETY", "content_filter: RECITATION", "guardrail_in
 
 
 @each_adapter
-@pytest.mark.parametrize("word", [*CUT, *OTHER])
 @pytest.mark.parametrize("arguments", ["", "{}", None, " ", '{"a": 1', '{"a": 1}', {}, {"a": 1}])
-def test_the_last_call_of_a_reply_that_was_cut_off_never_runs(adapter: Adapter, word: str, arguments: Any) -> None:
+def test_the_last_call_of_a_reply_that_was_cut_off_never_runs(adapter: Adapter, arguments: Any) -> None:
     """Its arguments may lack a part, however complete they look; the calls before it are complete, and may run."""
-    reply = read(adapter, wire(adapter.issuer, word, called=(("look", "{}"), ("pay", arguments))))
-    assert reply.problems == {"c1": CUT_OFF}
-    events = on_reply(loaded_thread().state, reply, shown=1, at=NOW)
-    ended = {event.number: event for event in events if isinstance(event, ToolCallFinished)}
-    assert ended.keys() == {2}
-    assert "cut off" in str(ended[2].content)
+    state = loaded_thread().state
+    for word in (*CUT, *OTHER):
+        reply = read(adapter, wire(adapter.issuer, word, called=(("look", "{}"), ("pay", arguments))))
+        assert reply.problems == {"c1": CUT_OFF}, word
+        events = on_reply(state, reply, shown=1, at=NOW)
+        ended = {event.number: event for event in events if isinstance(event, ToolCallFinished)}
+        assert ended.keys() == {2}, word
+        assert "cut off" in str(ended[2].content), word
 
 
 @pytest.mark.parametrize(("features", "statuses"), [(0, []), (CUT_OFF_CALLS, ["invalid"])])

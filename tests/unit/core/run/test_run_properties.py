@@ -388,7 +388,6 @@ def content_with_file(text: str, size: int = 10, kind: str = "image") -> list[di
     return [{"type": "text", "text": text}, media]
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(0, 900_000), st.sampled_from(["image", "file", ""])), max_size=5),
     st.integers(0, 900_000) | st.none(),

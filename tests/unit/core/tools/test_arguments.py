@@ -188,7 +188,7 @@ PIECES = st.recursive(
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@settings(max_examples=examples(10, 35))
+@settings(max_examples=examples(5, 35))
 @given(pieces=st.lists(PIECES, min_size=10, max_size=10))
 def test_the_policy_sees_what_the_function_receives(kind: str, pieces: list[str]) -> None:
     """In thousands of coercions, each is rejected, or the judged value is identical when it is parsed again."""

@@ -17,6 +17,7 @@ import httpcore2
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from psycopg_pool import AsyncConnectionPool
 from temporalio.client import Client
 
@@ -40,6 +41,8 @@ settings.register_profile(
 )
 settings.register_profile(THOROUGH, settings.get_profile("holdfast"), max_examples=100)
 settings.load_profile("holdfast")
+# Hypothesis draws constants of the modules that are loaded, too, and which these are depends on the tests before.
+pytest.MonkeyPatch().setattr(providers, "_get_local_constants", lambda: providers._local_constants)
 
 
 _ROOT = "PYTEST_DEBUG_TEMPROOT"

@@ -61,7 +61,7 @@ def test_each_request_to_anthropic_begins_with_the_one_before() -> None:
                 assert after.startswith(before.removesuffix(b"]}")), seed
             else:
                 assert after.startswith(before.removesuffix(b"]}]}")), seed
-    assert replied > THREADS
+    assert replied > THREADS // 2
 
 
 @each_adapter

@@ -13,6 +13,9 @@ from holdfast.errors import StackError
 
 HOST = "127.0.0.1"
 
+RELEASE_SECONDS = 5.0
+"""How long to wait for a port that is in use, but on which nobody listens."""
+
 _returned: set[int] = set()
 """The ports that `any_free` has returned in this process."""
 
@@ -35,9 +38,11 @@ class Ports:
         Raises:
             StackError: No free port was found.
         """
-        # The kernel may not yet have released the ports of a server that was just killed.
-        deadline = time.monotonic() + 0.5
-        while not self.all_free() and time.monotonic() < deadline:
+        # The kernel may not yet have released the ports of a server that was just killed: then nobody listens on them.
+        begun = time.monotonic()
+        while not self.all_free() and (waited := time.monotonic() - begun) < RELEASE_SECONDS:
+            if waited > 0.5 and any(map(_is_answered, (self.grpc, self.http))):
+                break
             time.sleep(0.01)
         grpc = pick(self.grpc, "Temporal", report=report, but={self.ui})
         return Ports(
@@ -55,6 +60,14 @@ def is_free(port: int) -> bool:
             probe.listen(1)
         except OSError:
             return False
+    return True
+
+
+def _is_answered(port: int) -> bool:
+    try:
+        socket.create_connection((HOST, port), timeout=0.1).close()
+    except OSError:
+        return False
     return True
 
 

@@ -70,7 +70,12 @@ async def test_a_person_decides_several_with_the_keyboard(rig: StartRig, tmp_pat
         page = await open_inbox(browser, site.url, viewport={"width": 1280, "height": 900})
         errors: list[str] = []
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-        await page.get_by_role("link", name="5 calls of pay").focus()
+        group = page.get_by_role("link", name="5 calls of pay")
+        await group.focus()
+        await page.evaluate(
+            "() => new Promise(done => addEventListener('htmx:after:swap', () => done(), {once: true}))"
+        )
+        await expect(group).to_be_focused()  # the inbox has been read again meanwhile
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("button", name="Review and approve")).to_be_disabled()
         for cents in (1, 2, 3):

@@ -319,10 +319,11 @@ def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Shell:
 
 
 def test_the_requester_is_recorded(shell: Shell) -> None:
-    """`start --by` records who gave the task, whatever HOLDFAST_BY says; without either, the requester stays empty."""
+    """`start --by`, or else HOLDFAST_BY, records who gave the task; without either, the requester stays empty."""
     for thread, words, environ, who in (
         ("by-1", ("--by", "ann"), {"HOLDFAST_BY": "bob"}, "ann"),
-        ("by-2", (), {}, ""),
+        ("by-2", (), {"HOLDFAST_BY": "bob"}, "bob"),
+        ("by-3", (), {}, ""),
     ):
         assert shell("start", "quick", "--thread", thread, *words, "--wait", **environ).code == 0
         task = shell("log", thread, "--json").lines[1]

@@ -140,7 +140,7 @@ def test_the_reason_of_a_failure_for_a_missing_key_names_the_key() -> None:
 
 @pytest.mark.parametrize("words", ["h2 protocol error: http2 error", "transport error", "tcp connect error"])
 def test_a_connection_that_breaks_is_a_server_that_does_not_answer(words: str) -> None:
-    """A wait goes on after that. The gRPC library reports some broken connections with the status `UNKNOWN`."""
+    """The wait continues. The gRPC library reports some broken connections with the status `UNKNOWN`."""
     client = SimpleNamespace(service_client=SimpleNamespace(config=SimpleNamespace(target_host="127.0.0.1:7233")))
     status = RPCStatusCode.UNAVAILABLE if "tcp" in words else RPCStatusCode.UNKNOWN
     error = Runs(cast(Any, client), answer_within=1).translate_error(RPCError(words, status, b""))

@@ -89,12 +89,16 @@ _CODES = re.compile(
 _CONTEXT = re.compile(r"context[ _-]?(?:length|window|size|limit)|max(?:imum)?[_ ]model[_ ]len(?:gth)?")
 _EXCEEDED = re.compile(
     r"exceed|too (?:long|large|big|many)|long(?:er)? than|larger than|greater than|maximum|\bonly\b|reduce|fit|overflow"
+    r"|limit reached|limited to \d|\d tokens?, but"
 )
 _PHRASES = re.compile(
-    r"(?:prompt|inputs?|conversation|messages?|request)(?: \([^)]{0,60}\))? (?:is |are |was |were )?too (?:long|large)"
+    r"(?:prompt|inputs?|conversation|messages?|request)(?: \([^)]{0,60}\))?(?: tokens?)?(?: length| count)?"
+    r" (?:is |are |was |were )?too (?:long|large)"
+    r"|(?:messages|input)\[\d+\]\.content\S{0,40} string too long|max(?:imum)? input characters"
+    r"|(?:prompt|输入|上下文|对话|消息).{0,20}(?:超长|超过|超出|过长)"
     r"|too many (?:input |prompt |total )?tokens|tokens per request exceeded"
     r"|(?:input|prompt|request|requested|total|messages?)[\w'` ]{0,40}(?:tokens?|length)\b.{0,80}"
-    r"(?:exceed|greater than|longer than|larger than|over the limit|only supports)"
+    r"(?:exceed|greater than|longer than|larger than|over the limit|only supports|must be less than)"
     r"|tokens?\b.{0,60}\bexceed\w*.{0,40}(?:limit|maximum|allowed|model|capacity)"
     r"|exceed\w*.{0,60}(?:token limit|number of (?:input )?tokens)"
     r"|exceed\w*.{0,60}max(?:imum)? (?:input |prompt |model )?(?:length|tokens)"
@@ -125,7 +129,11 @@ def is_too_long(status: int, body: bytes) -> bool:
         status: The HTTP status; that of a success if the rejection came with one.
         body: The body.
     """
-    text = " ".join(body[: 4 * _READ_CHARS].decode("utf-8", "replace")[:_READ_CHARS].casefold().split())
+    text = body[: 4 * _READ_CHARS].decode("utf-8", "replace")[:_READ_CHARS]
+    if "\\u" in text:  # JSON in ASCII
+        with suppress(ValueError, RecursionError):
+            text = json.dumps(json.loads(body), ensure_ascii=False)[:_READ_CHARS]
+    text = " ".join(text.casefold().split())
     if _RATE.search(text) and not (_CODES.search(text) and status in (400, 413)):
         # A request larger than the limit per minute will never pass; a smaller one will pass later.
         limit = _LIMIT.search(text)

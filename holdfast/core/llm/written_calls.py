@@ -20,10 +20,11 @@ _TAG = re.compile(
     r"""
     <\|?                                                           # <tool_call>, <|tool_call|>, <function=look>,
         (?: [\w.-]{1,30}[:|] )?                                    # <minimax:tool_call>, <|DSML|function_calls>,
-        (?: (?:use_)?tool | function )                             # <function name="look">, <tool_use>, <|tool_sep|>
-        [_ -]? (?: calls? | uses? | code | invoke | plan | sep )? (?: _section )? (?: _begin )?
+        (?: (?:use_(?:mcp_)?)?tool | function )                    # <function name="look">, <tool_use>, <|tool_sep|>
+        [_ -]? (?: calls? | uses? | code | invoke | plan | sep )? (?: _section )? (?: _begin | _start )?
         \|? (?: > | \s{1,9}name\s{0,9}= | = )
     | <\|? (?: [\w.-]{1,30}[:|] )? invoke \s{1,9} name\s{0,9}=
+    | <\|? [\w.-]{1,30}_(?:tool|function)_?calls? \|?> | <\|START_ACTION\|>  # <longcat_tool_call>
     | <TOOLCALL> | <\|?FunctionCall | <start_function_call> | <\|?action_start\|?> | <\|plugin\|> | <arg_key>
     | <\|python_tag\|> | \u273fFUNCTION\u273f | \[/?TOOL_(?:CALLS?|REQUEST)\] | \[ARGS\]
     | <\|channel\|> \s{0,9} \w{0,30} \s{0,9} to=                   # harmony, with its tokens and without
@@ -43,10 +44,22 @@ _BROKEN_CALL = re.compile(
     rf"[\[\s]*{{\s*[\"'](?:type[\"']\s*:\s*[\"']\w+[\"']\s*,\s*[\"'])?(?:{'|'.join(_NAMED)})[\"']\s*:\s*[\"']([^\"']*)[\"']"
     rf"\s*,\s*[\"'](?:{'|'.join(_GIVEN)})[\"']\s*:"
 )
+_MARKS = re.compile(
+    r"(?:(?:<[^<>\n]{1,60}>|>>>|functools(?=\s*\[)|\[?(?:tool|function)[ _]calls?:)\s*){1,4}", re.IGNORECASE
+)
+"""Matches what templates write before a call: a tag (`<tools>`), `>>>`, `functools`, `Tool call:`."""
+
+_END_MARKS = re.compile(r"(?:<[^<>\n]{1,60}>\s*){1,4}\Z")
+_ANNOUNCED = re.compile(r"\[?(?:tool|call|calling|called|using|used)\b([^{(]{0,80})[{(]", re.IGNORECASE)
+_BARE = re.compile(r"(?:functions[.])?([\w.-]{1,64}):?\s*(\{.*\})", re.DOTALL)
+_ASSIGNMENT = re.compile(r"\w{1,64}\s*=\s*")
 _PYTHON = re.compile(r"\[?\s*(?:print\s*\(\s*)?(?:await\s+)?([\w.-]+)\s*\((.*)\)\s*\)?\s*\]?;?", re.DOTALL)
 _ACTION = re.compile(r"^[ \t*]*Action[ \t*]*:[ \t*`]*([\w.\-\"']+)(.*)$", re.IGNORECASE | re.MULTILINE)
 _ACTION_INPUT = re.compile(r"^[ \t*]*Action[ _]?Input[ \t*]*:", re.IGNORECASE | re.MULTILINE)
 _FINAL = re.compile(r"^[ \t*]*Final Answer[ \t*]*:", re.IGNORECASE | re.MULTILINE)
+_LINE = re.compile(r"^[ \t]*(?:<[^<>\n]{1,60}>[ \t]*)?[\[{]", re.MULTILINE)
+"""Matches the beginning of a line that begins with an object or a list, or with a tag before it."""
+
 _INLINE = re.compile(r"`[^`\n]*`")
 _ENDS = (">", "}", "]", ")")
 _READ_CHARS = 50_000
@@ -68,17 +81,19 @@ def written_call(text: str, tools: Collection[str]) -> Written:
     if not text or not tools:
         return ""
     whole = unfenced(text)
-    if _is_json_call(whole, tools) or _is_python_call(whole, tools):
+    bare = _unmarked(whole)
+    if _is_json_call(bare, tools) or _is_python_call(bare, tools) or _is_bare_call(bare, tools):
         return "call"
     prose = _INLINE.sub(lambda match: " " * len(match[0]), blank_code(whole))
     if tag := _TAG.search(prose):
         return "call" if not prose[: tag.start()].strip() or ends_as_call else "mention"
     if _is_action(prose, tools):
         return "mention" if _FINAL.search(prose) else "call"
-    lines = [match.start() for match in re.finditer(r"^[ \t]*[\[{]", prose, re.MULTILINE)][:_LINES]
+    lines = [match.end() - 1 for match in _LINE.finditer(prose)][:_LINES]
     if any(_is_json_call(prose[start:], tools) for start in lines):
         return "call"
-    return "mention" if _is_shown(text, tools) else ""
+    may_be_one = _is_loose_call(bare, tools) or (ends_as_call and _is_announced(whole, tools))
+    return "mention" if may_be_one or _is_shown(text, tools) else ""
 
 
 def intended_tool(name: str, tools: Collection[str]) -> str:
@@ -107,6 +122,13 @@ def _means(name: Any, tools: Collection[str]) -> bool:
     return isinstance(name, str) and intended_tool(name, tools) in tools
 
 
+def _unmarked(text: str) -> str:
+    """Remove marks and tags around a text."""
+    if marks := _MARKS.match(text):
+        text = text[marks.end() :]
+    return (text[:-300] + _END_MARKS.sub("", text[-300:])).rstrip()
+
+
 def _is_json_call(text: str, tools: Collection[str]) -> bool:
     """Whether text is the JSON of calls, or malformed JSON that begins like a call."""
     if text[:1] not in ("{", "["):
@@ -133,6 +155,31 @@ def _is_python_call(text: str, tools: Collection[str]) -> bool:
     """Whether text is only a call in Python's form: `look(q="a")`, `[look(q="a")]`, `print(api.look())`."""
     match = _PYTHON.fullmatch(text)
     return match is not None and _means(match[1], tools)
+
+
+def _is_bare_call(text: str, tools: Collection[str]) -> bool:
+    """Whether text is a tool's name and an object: `look {"q": "a"}`."""
+    match = _BARE.fullmatch(text)
+    return match is not None and _means(match[1], tools) and strict_json(match[2]) is not None
+
+
+def _is_announced(text: str, tools: Collection[str]) -> bool:
+    """Whether text tells of a call, as LLMs imitate what they see in transcripts: `[Called look with {"q": "a"}]`."""
+    match = _ANNOUNCED.match(text)
+    return match is not None and any(_means(word, tools) for word in re.findall(r"[\w.-]+", match[1]))
+
+
+def _is_loose_call(text: str, tools: Collection[str]) -> bool:
+    """Whether text names a tool without the form of a call: `{"tool": "look", "q": "a"}`, `a = look()`."""
+    if assignment := _ASSIGNMENT.match(text):
+        return _is_python_call(text[assignment.end() :], tools)
+    strict = strict_json(text) if text[:1] == "{" else None
+    value = json.loads(strict) if strict else None
+    if not isinstance(value, dict):
+        return False
+    alone = next(iter(value.items())) if len(value) == 1 else ("", "")
+    named = (value.get(key) for key in _NAMED if key != "name")
+    return any(_means(name, tools) for name in named) or (_means(alone[0], tools) and isinstance(alone[1], dict))
 
 
 def _is_action(prose: str, tools: Collection[str]) -> bool:

@@ -114,6 +114,15 @@ TOO_LONG = [
     (400, "conversation is too long"),
     (400, "Your request is too long for this model"),
     (400, "Message too long: 90000 tokens"),
+    (400, "Prompt 超长"),
+    (400, "输入长度超过模型限制"),
+    (400, "prompt tokens too long"),
+    (400, "Input token length is too long: 131073 > 131072"),
+    (400, "the max input characters is 20000"),
+    (400, "length of prompt_tokens (40000) must be less than max_seq_len (32768)."),
+    (400, "Prompt has 300000 tokens, but the configured context size is 262144"),
+    (400, "Model context limit reached"),
+    (400, "Invalid 'messages[1].content': string too long. Expected a string with maximum length 1048576"),
 ]
 """Statuses and messages, as providers, servers and proxies write them."""
 
@@ -159,6 +168,10 @@ OTHERWISE = [
         "can only afford 3000.",
     ),
     (403, "request entity too large"),
+    (400, "Invalid 'input[3].call_id': string too long. Expected a string with maximum length 64"),
+    (400, "Context caching minimum token count is 4096"),
+    (400, "thinking.budget_tokens must be less than max_tokens"),
+    (400, "max_tokens 超过限制"),
 ]
 """Limits on the reply, on media, on tools and on the rate, and messages that have nothing to do with size."""
 

@@ -183,6 +183,16 @@ WRITTEN = [
     'Let me look.\n<tool_call>{"name": "look", "arguments": {}}</tool_call>',
     'Sure.\n{"name": "look", "arguments": {"q": "a"}}',
     '<think>I look.</think>\n<tool_call>{"name": "look", "arguments": {}}</tool_call>',
+    'functools[{"name": "look", "arguments": {"q": "a"}}]',
+    'I look.\n<|tool_call_start|>[look(q="a")]<|tool_call_end|>',
+    "<longcat_tool_call>look\n<longcat_arg_key>q</longcat_arg_key>",
+    '<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "look", "parameters": {}}]<|END_ACTION|>',
+    '<tools>\n{"name": "look", "arguments": {"q": "a"}}\n</tools>',
+    'I look.\n<tools>{"name": "look", "arguments": {"q": "a"}}</tools>',
+    "<use_mcp_tool>\n<server_name>s</server_name>\n<tool_name>look</tool_name>\n</use_mcp_tool>",
+    '>>>look\n{"q": "a"}',
+    'look\n{"q": "a"}',
+    'Tool call: look({"q": "a"})',
 ]
 
 
@@ -198,6 +208,11 @@ MENTIONED = [
     'To call it, write:\n```json\n{"name": "look", "arguments": {"q": "a"}}\n```\nThen wait.',
     'To call it, write:\n```json\n{"name": "look", "arguments": {"q": "a"}}\n```',
     "Use <tool_call> tags around the JSON.",
+    '{"look": {"q": "a"}}',
+    '{"tool": "look", "q": "a"}',
+    'found = look(q="a")',
+    '[Called look with arguments {"q": "a"}]',
+    'Calling tool: look\nArguments: {"q": "a"}',
 ]
 
 
@@ -220,6 +235,11 @@ def test_an_answer_that_shows_a_call_is_one_after_the_llm_was_asked(text: str) -
         "Action: look at the plan, then rest.",
         "[look](https://a.example)",
         "def look(q):\n    return 1",
+        '{"name": "look"}',
+        '{"tool": "hammer", "q": "a"}',
+        "Called look (it found two).",
+        "look",
+        "look: {nothing}",
     ],
 )
 def test_json_and_prose_about_tools_are_answers_at_once(text: str) -> None:
@@ -233,7 +253,25 @@ def test_an_agent_without_tools_makes_no_calls() -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["<tool", "{", '{"name":"look",', "Action: look\n", "look(", "`", "```\n", "[\n", "<a:", " "]
+    "piece",
+    [
+        "<tool",
+        "{",
+        '{"name":"look",',
+        "Action: look\n",
+        "look(",
+        "`",
+        "```\n",
+        "[\n",
+        "<a:",
+        " ",
+        "<a>",
+        "look {",
+        "a=",
+        "call look {",
+        "<tool_",
+        "look\n",
+    ],
 )
 def test_hostile_text_is_searched_in_one_pass(piece: str) -> None:
     """No text of 900 kB makes the search for calls or thoughts slow."""

@@ -2,7 +2,8 @@
 
 1. A tag counts only outside of code, and only at the beginning of a line: an answer may be about tags.
 2. An unclosed tag makes the rest of the text a thought: the answer had not begun.
-3. A closing tag that is alone on a line closes a thought that began in the prompt.
+3. A closing tag closes a thought that began in the prompt, if it is alone on a line, or if it is the only tag of a
+   text, ends a line and has an answer after it.
 4. Harmony's channels other than `final` are thoughts, unless they are calls (`holdfast.core.llm.written_calls`).
 """
 
@@ -12,16 +13,27 @@ from collections.abc import Iterable, Iterator
 from holdfast.core.base.text import is_blank
 from holdfast.core.llm.blocks import OutputBlock, ReasoningBlock, TextBlock
 
-_NAME = r"(?:think(?:ing)?|thought|seed:think|antml:thinking)"
-_OPEN = re.compile(rf"^[ \t]*(?:<({_NAME})>|\[THINK\]|<\|begin_of_thought\|>|◁think▷)", re.IGNORECASE | re.MULTILINE)
-_CLOSE = re.compile(rf"</{_NAME}>|\[/THINK\]|<\|end_of_thought\|>|◁/think▷", re.IGNORECASE)
+_NAME = r"(?:think(?:ing)?|thought|(?:seed|mm):think|longcat_think|antml:thinking)"
+_OPENS = rf"<{_NAME}>|\[THINK\]|<\|begin_of_thought\|>|<\|START_THINKING\|>|<\|channel>thought\b|◁think▷"
+_OPEN = re.compile(rf"^[ \t]*(?:{_OPENS})", re.IGNORECASE | re.MULTILINE)
+_CLOSE = re.compile(
+    rf"</{_NAME}>|\[/THINK\]|<\|end_of_thought\|>|<\|END_THINKING\|>|<channel\|>|◁/think▷", re.IGNORECASE
+)
+_TAG = re.compile(rf"{_OPENS}|{_CLOSE.pattern}", re.IGNORECASE)
 _CLOSE_ALONE = re.compile(rf"^[ \t]*(?:{_CLOSE.pattern})[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_ANSWER = re.compile(
+    r"\s*<\|(?:START_RESPONSE|begin_of_solution)\|>(.*)<\|(?:END_RESPONSE|end_of_solution)\|>\s*", re.DOTALL
+)
+"""Matches an answer with the marks that a template writes around it."""
+
 FENCE = re.compile(r"^[ \t]*(```+|~~~+).*?(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _CHANNEL = re.compile(
     r"(?:<\|start\|>assistant)?<\|channel\|>(\w+)(?:<\|constrain\|>\w+)?\s*<\|message\|>"
     r"(.*?)(?=<\|end\|>|<\|return\|>|<\|start\|>|<\|channel\|>|\Z)(?:<\|end\|>|<\|return\|>)?",
     re.DOTALL,
 )
+_BARE_CHANNELS = re.compile(r"\s*(?:assistant)?analysis(?=\S)(.*?)assistantfinal(.*)", re.DOTALL)
+"""Matches an answer after an analysis, if a server removed the tokens between them."""
 
 
 def without_thoughts(blocks: Iterable[OutputBlock]) -> Iterator[OutputBlock]:
@@ -48,10 +60,10 @@ def split_thoughts(text: str) -> tuple[str, str]:
     prose = blank_code(text)
     rest: list[str] = []
     at = 0
-    opened, alone = _OPEN.search(prose), _CLOSE_ALONE.search(prose)
-    if alone and (opened is None or alone.start() < opened.start()):
-        thoughts.append(text[: alone.start()])
-        at = alone.end()
+    opened, closed = _OPEN.search(prose), _CLOSE_ALONE.search(prose) or _only_tag(text, prose)
+    if closed and (opened is None or closed.start() < opened.start()):
+        thoughts.append(text[: closed.start()])
+        at = closed.end()
     while opened := _OPEN.search(prose, at):
         rest.append(text[at : opened.start()])
         closed = _CLOSE.search(text, opened.end())
@@ -59,9 +71,19 @@ def split_thoughts(text: str) -> tuple[str, str]:
         at = closed.end() if closed else len(text)
     rest.append(text[at:])
     stripped = [each.strip() for each in thoughts if each.strip()]
-    if len(rest) == 1 and not at:
-        return "\n\n".join(stripped), text
-    return "\n\n".join(stripped), "".join(rest).lstrip()
+    answer = "".join(rest).lstrip() if at else text
+    marked = _ANSWER.fullmatch(answer)
+    return "\n\n".join(stripped), marked[1].lstrip() if marked else answer
+
+
+def _only_tag(text: str, prose: str) -> re.Match[str] | None:
+    """Return the closing tag that is a text's only tag and ends a line of prose before an answer."""
+    tags = _TAG.finditer(text)
+    only = next(tags, None)
+    if only is None or next(tags, None) or not _CLOSE.match(prose, only.start()):
+        return None
+    after = text[only.end() :]
+    return only if after.strip() and after.lstrip(" \t\r").startswith("\n") else None
 
 
 def blank_code(text: str) -> str:
@@ -71,6 +93,9 @@ def blank_code(text: str) -> str:
 
 def _without_channels(text: str, thoughts: list[str]) -> str:
     """Remove harmony's channels from a text: `final` stays as text, the others are appended to `thoughts`."""
+    if bare := _BARE_CHANNELS.fullmatch(text):
+        thoughts.append(bare[1])
+        return bare[2]
     if "<|channel|>" not in text:
         return text
 

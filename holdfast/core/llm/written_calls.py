@@ -28,7 +28,7 @@ _TAG = re.compile(
     | <TOOLCALL> | <\|?FunctionCall | <start_function_call> | <\|?action_start\|?> | <\|plugin\|> | <arg_key>
     | <\|python_tag\|> | \u273fFUNCTION\u273f | \[/?TOOL_(?:CALLS?|REQUEST)\] | \[ARGS\]
     | <\|channel\|> \s{0,9} \w{0,30} \s{0,9} to=                   # harmony, with its tokens and without
-    | (?: ^ | <\|start\|> ) (?:assistant)? [ ]? (?:commentary|analysis)? [ ]? to=(?:functions|tools?)\.\w
+    | (?: ^ | <\|start\|> | assistant ) (?:assistant)? [ ]? (?:commentary|analysis)? [ ]? to=(?:functions|tools?)\.\w
     """,
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )

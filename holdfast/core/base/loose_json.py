@@ -1,8 +1,9 @@
-"""Converts JSON as LLMs write it to strict JSON, if it has only one meaning. Numbers keep their digits.
+r"""Converts JSON as LLMs write it to strict JSON, if it has only one meaning. Numbers keep their digits.
 
 Beyond JSON, it accepts a byte order mark, a code fence around the whole text, line breaks and control characters in
-strings, a trailing comma, and Python's spelling: single quotes, `True`, `False`, `None`. It rejects incomplete text and
-ambiguous text, such as two elements without a comma or a duplicate key.
+strings, a trailing comma, and the spelling of other languages: single quotes, `\'`, `True`, `False`, `None`, a name
+without quotes as a key. It rejects incomplete text and ambiguous text, such as two elements without a comma or a
+duplicate key.
 """
 
 import json
@@ -11,9 +12,13 @@ import re
 MAX_DEPTH = 100
 """Maximum nesting; deeper text is rejected."""
 
+MAX_VALUES = 4
+"""Maximum number of values that follow each other."""
+
 _FENCES = ("```", "~~~")
 _LANGUAGE = re.compile(r"[ \t]*\w*[ \t]*\n?")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])", re.ASCII)
+_KEY = re.compile(r"[A-Za-z_]\w*")
 _WORD = re.compile(r"[A-Za-z]+")
 _WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 _DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -24,12 +29,28 @@ _AROUND = "\ufeff\u200b\u2060\xa0 \t\r\n"
 
 def strict_json(text: str) -> str | None:
     """Convert `text` to strict JSON; None if it is incomplete or ambiguous."""
+    values = strict_values(text)
+    return values[0] if len(values) == 1 else None
+
+
+def strict_values(text: str) -> list[str]:
+    """Convert up to `MAX_VALUES` values that follow each other to strict JSON; return none if there are more, or if one
+    is incomplete or ambiguous.
+    """
     text = unfenced(text.strip(_AROUND))
+    values: list[str] = []
+    at = 0
     try:
-        written, end = _value(text, 0, 0)
+        while at < len(text):
+            if len(values) == MAX_VALUES:
+                return []
+            value, at = _value(text, at, 0)
+            values.append(value)
+            while text[at : at + 1].isspace():
+                at += 1
     except (ValueError, IndexError):
-        return None
-    return written if not text[end:].strip() else None
+        return []
+    return values
 
 
 def unfenced(text: str) -> str:
@@ -70,7 +91,7 @@ def _value(text: str, at: int, depth: int) -> tuple[str, int]:
 def _members(text: str, at: int, depth: int) -> tuple[str, int]:
     members: dict[str, str] = {}
     while text[at := _after_space(text, at)] != "}":
-        key, at = _string(text, at)
+        key, at = _key(text, at)
         if key in members or text[at := _after_space(text, at)] != ":":
             raise ValueError("no pair, or one key twice")
         members[key], at = _value(text, at + 1, depth + 1)
@@ -87,13 +108,16 @@ def _elements(text: str, at: int, depth: int) -> tuple[str, int]:
     return "[" + ",".join(elements) + "]", at + 1
 
 
+def _key(text: str, at: int) -> tuple[str, int]:
+    name = _KEY.match(text, at)
+    return (json.dumps(name[0]), name.end()) if name else _string(text, at)
+
+
 def _string(text: str, at: int) -> tuple[str, int]:
     match = (_DOUBLE if text[at] == '"' else _SINGLE).match(text, at)
     if match is None:
         raise ValueError("no text")
-    inner = match[1]
-    if text[at] == "'":
-        inner = _ESCAPED.sub(lambda part: {"\\'": "'", '"': '\\"'}.get(part[0], part[0]), inner)
+    inner = _ESCAPED.sub(lambda part: {"\\'": "'", '"': '\\"'}.get(part[0], part[0]), match[1])
     return json.dumps(json.loads(f'"{inner}"', strict=False)), match.end()
 
 

@@ -2,23 +2,27 @@
 
 Each validation error has at most one correction, which depends on the expected type:
 
-1. Malformed JSON that `strict_json` can convert; an object encoded as a string, once or twice.
+1. Malformed JSON that `strict_json` can convert; an object encoded as a string, once or twice; `""`, `[]` or `null` for
+   no arguments; an object after `{}`, the same object twice, or one with a template's tag after it.
 2. A list or an object encoded as a string, for a type that accepts no string.
 3. A number or a boolean for a type that expects a string, which gets the digits as the LLM wrote them. A number or a
    boolean encoded as a string, for a type with fixed values.
-4. `null` for a parameter or a field that does not accept it but has a default: the default.
+4. Another case for one of several fixed values: `Red` for `red`.
+5. `null` for a parameter or a field that does not accept it but has a default: the default.
+6. All arguments inside of an unknown one that is called `arguments`, `parameters` or the like.
 
 All else stays rejected: unknown names, one element in place of a list, numbers with separators, cut-off text.
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from holdfast.core.base.loose_json import strict_json
+from holdfast.core.base.loose_json import strict_json, strict_values
 
 ROUNDS = 4
 """Maximum number of rounds of corrections: one may reveal the next error, deeper inside."""
@@ -28,6 +32,10 @@ _OBJECTS = ("dict_type", "mapping_type", "model_type", "model_attributes_type", 
 _NESTED = (*_LISTS, *_OBJECTS)
 """Validation errors for a value that should be a list or an object."""
 _FIXED = ("literal_error", "enum")
+_QUOTED = re.compile("'([^']*)'")
+_WRAPPERS = ("arguments", "args", "parameters", "params", "input", "kwargs", "properties")
+_END_TAGS = re.compile(r"(?:\s*<[^<>\n]{1,60}>){1,4}\s*\Z")
+_NO_ARGUMENTS = ("null", "[]", '""')
 _NONE, _DEFAULT = object(), object()
 
 
@@ -52,19 +60,22 @@ def parse_loosely(text: str, validate: Callable[[str], BaseModel]) -> BaseModel 
         try:
             parsed = validate(candidate)
         except ValidationError as error:
-            candidate = _corrected(candidate, error.errors(include_url=False, include_context=False), dropped)
+            candidate = _corrected(candidate, error.errors(include_url=False), dropped)
         else:
             return parsed if _have_defaults(parsed, dropped) else None
     return None
 
 
 def _object(text: str) -> str | None:
-    """Return the strict JSON of an object, which may be encoded as a string; `null` means no arguments."""
+    """Return the strict JSON of an object, which may be encoded as a string."""
+    text = text[:-300] + _END_TAGS.sub("", text[-300:])
     for _ in range(3):
-        strict = strict_json(text)
-        if strict is None:
+        values = strict_values(text)
+        different = [value for value in dict.fromkeys(values) if value != "{}"] or values[:1]
+        if len(different) != 1:
             return None
-        if strict == "null":
+        strict = different[0]
+        if strict in _NO_ARGUMENTS:
             return "{}"
         if not strict.startswith('"'):
             return strict if strict.startswith("{") else None
@@ -84,12 +95,14 @@ def _corrected(text: str, errors: Sequence[ErrorDetails], dropped: list[Path]) -
         tree = _loaded(text)
     except (ValueError, RecursionError):
         return None
+    if wrapped := _wrapped(tree, errors):
+        return wrapped
     corrections: dict[Path, Any] = {}
     for error in errors:
         path, value = _value_at(tree, error["loc"])
         if not path or not _same(value, error["input"]):
             continue
-        new = _correction(value, error["type"])
+        new = _correction(value, error["type"], error.get("ctx", {}).get("expected", ""))
         if new is _NONE:
             continue
         if path in corrections and corrections[path] != new:
@@ -105,8 +118,25 @@ def _corrected(text: str, errors: Sequence[ErrorDetails], dropped: list[Path]) -
     return _written(tree) if corrections else None
 
 
-def _correction(value: Any, kind: str) -> Any:
-    """Return the correction of a value that has this validation error; `_NONE` if there is none."""
+def _wrapped(tree: Any, errors: Sequence[ErrorDetails]) -> str | None:
+    """Return the JSON of the arguments inside of an unknown one, if that is the only one."""
+    if not isinstance(tree, dict) or len(tree) != 1:
+        return None
+    [(name, value)] = tree.items()
+    unknown = any(error["type"] == "extra_forbidden" and error["loc"] == (name,) for error in errors)
+    if name not in _WRAPPERS or not unknown:
+        return None
+    return _written(value) if isinstance(value, dict) else _object(value) if isinstance(value, str) else None
+
+
+def _correction(value: Any, kind: str, expected: str) -> Any:
+    """Return the correction of a value that has this validation error; `_NONE` if there is none.
+
+    Args:
+        value: The value.
+        kind: Pydantic's type of the error.
+        expected: Pydantic's list of fixed values, each in quotes.
+    """
     expects_string = kind in ("string_type", *_FIXED)
     match value:
         case None:
@@ -115,12 +145,20 @@ def _correction(value: Any, kind: str) -> Any:
             return json.dumps(value)
         case int() | _Float() if expects_string:
             return f"{value}"
+        case str() if kind in _FIXED and (same := _in_other_case(value, expected)):
+            return same
         case str() if kind in _NESTED or kind in _FIXED:
             strict = strict_json(value)
             if strict is None or (strict[0] in "{[") != (kind in _NESTED) or strict[0] in '"n':
                 return _NONE
             return _loaded(strict)
     return _NONE
+
+
+def _in_other_case(value: str, expected: str) -> str:
+    """Return the only fixed value that differs in its case alone; empty if there is none, or more than one."""
+    alike = [each for each in _QUOTED.findall(expected) if each.casefold() == value.strip().casefold()]
+    return alike[0] if len(alike) == 1 else ""
 
 
 def _loaded(strict: str) -> Any:

@@ -58,6 +58,15 @@ MEANT: dict[str, tuple[Any, str, Any]] = {
     "Python": (bool, "{'x': True, 'limit': None}", True),
     "Python with quotes": (str, "{'x': 'it\\'s \"so\"'}", 'it\'s "so"'),
     "byte order mark": (str, '\ufeff{"x": "a"}', "a"),
+    "keys without quotes": (Item, '{x: {name: "a", "count": 1}}', {"name": "a", "count": 1}),
+    "an apostrophe escaped": (str, '{"x": "it\\\'s"}', "it's"),
+    "after an empty object": (str, '{}{"x": "a"}', "a"),
+    "the same twice": (str, '{"x": "a"} {"x": "a"}', "a"),
+    "a template's tag after it": (str, '{"x": "a"}\n</tool_call><|im_end|>', "a"),
+    "inside of arguments": (str, '{"arguments": {"x": "a"}}', "a"),
+    "inside of arguments, as text": (str, '{"parameters": "{\\"x\\": 7}"}', "7"),
+    "a fixed value in another case": (Literal["red", "blue"], '{"x": " Red"}', "red"),
+    "fixed values in another case": (list[Literal["RED", "it's"]], '{"x": ["red", "RED"]}', ["RED", "RED"]),
 }
 
 
@@ -71,12 +80,29 @@ def test_unambiguous_text_is_read(case: str) -> None:
     assert act.read(read.text).text == read.text
 
 
+@pytest.mark.parametrize("written", ["", "{}", "null", "[]", '""', "```json\n{}\n```", "{}{}", '{"arguments": {}}'])
+def test_no_arguments_are_the_defaults(written: str) -> None:
+    """Servers and gateways write them in many ways."""
+
+    @tool(effect="unsafe")
+    def act(limit: int = 10) -> None:
+        """Act."""
+
+    assert act.read(written).text == '{"limit":10}'
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
     "cut off": (str, '{"x": "a"'),
     "cut off in a text": (str, '{"x": "a'),
     "cut off in a fence": (str, '```json\n{"x": "a"'),
     "cut off within a text": (list[str], '{"x": "[\\"a\\", \\"b"}'),
     "two objects": (str, '{"x": "a"}{"x": "b"}'),
+    "two objects, the first one empty and the last one cut off": (str, '{}{"x": "a"'),
+    "the same twice, but cut off": (str, '{"x": "a"}{"x": "a"'),
+    "one key twice, once without quotes": (str, '{x: "a", "x": "b"}'),
+    "arguments beside others": (str, '{"arguments": {"x": "a"}, "limit": 1}'),
+    "two fixed values that differ in their case": (Literal["a", "A", "b"], '{"x": " a"}'),
+    "an escape that JSON does not know": (str, '{"x": "\\d"}'),
     "one key twice, loosely": (str, "{'x': 'a', 'x': 'b'}"),
     "an apostrophe that ends the text": (str, "{'x': 'it's'}"),
     "no comma": (list[int], '{"x": [1 2]}'),
@@ -130,7 +156,10 @@ def test_json_is_read_whole_or_not_at_all(value: Any, cut: int, python: bool) ->
         assert strict_json(text[: cut % len(text)]) is None
 
 
-@pytest.mark.parametrize("piece", ["[", "{'a':", "'", "```", '{"a" ', "'\\'", '{"a":"\\u'])
+@pytest.mark.parametrize("piece", ["[", "{'a':", "'", "```", '{"a" ', "'\\'", '{"a":"\\u', "1 ", "{}", '"a" ', "{a:"])
 def test_hostile_text_takes_one_pass(piece: str) -> None:
     """Long runs of brackets, quotes, fences or blanks make reading neither slow nor deep."""
-    assert strict_json(piece * (900_000 // len(piece))) is None
+    text = piece * (900_000 // len(piece))
+    assert strict_json(text) is None
+    with pytest.raises(ArgumentsInvalid):
+        tool_with(str).read(text)

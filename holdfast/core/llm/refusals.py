@@ -62,7 +62,9 @@ def _texts(value: Any, levels: int = 6) -> Iterator[str]:
     elif isinstance(value, dict) and levels:
         for key in (key for key in ("error", "errors", *_MESSAGE_FIELDS) if key in value):
             if texts := list(_texts(value[key], levels - 1)):
-                yield from texts
+                place = value.get("loc")  # FastAPI's path of a field
+                path = ".".join(map(str, place[:10])) if isinstance(place, list) else ""
+                yield from (f"{path}: {text}" if path else text for text in texts)
                 break
         metadata = value.get("metadata")  # has the message that a router got from the provider behind it
         yield from _raw(metadata.get("raw") if isinstance(metadata, dict) else None, levels - 1)

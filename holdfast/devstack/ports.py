@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from holdfast.config.running_stacks import is_taken
 from holdfast.devstack.processes import Report
 from holdfast.errors import StackError
 
@@ -41,7 +42,7 @@ class Ports:
         # The kernel may not yet have released the ports of a server that was just killed: then nobody listens on them.
         begun = time.monotonic()
         while not self.all_free() and (waited := time.monotonic() - begun) < RELEASE_SECONDS:
-            if waited > 0.5 and any(map(_is_answered, (self.grpc, self.http))):
+            if waited > 0.5 and any(is_taken(f"{HOST}:{port}") for port in (self.grpc, self.http)):
                 break
             time.sleep(0.01)
         grpc = pick(self.grpc, "Temporal", report=report, but={self.ui})
@@ -60,14 +61,6 @@ def is_free(port: int) -> bool:
             probe.listen(1)
         except OSError:
             return False
-    return True
-
-
-def _is_answered(port: int) -> bool:
-    try:
-        socket.create_connection((HOST, port), timeout=0.1).close()
-    except OSError:
-        return False
     return True
 
 

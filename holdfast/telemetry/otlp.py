@@ -1,7 +1,6 @@
 """Spans as messages of OpenTelemetry's protocol (OTLP), in protobuf and in JSON."""
 
 import base64
-import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -54,11 +53,6 @@ def as_json(request: ExportTraceServiceRequest) -> dict[str, Any]:
                             holder[name] = base64.b64decode(holder[name]).hex()
     assert isinstance(value, dict)
     return value
-
-
-def json_line(request: ExportTraceServiceRequest) -> str:
-    """Return a request as one line of OTLP JSON, as collectors read from files."""
-    return json.dumps(as_json(request), separators=(",", ":"))
 
 
 def _message(span: Span) -> SpanMessage:

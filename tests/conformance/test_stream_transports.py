@@ -15,10 +15,10 @@ from holdfast.core.streams.following import Following
 from holdfast.core.tools.secrets import NO_SECRETS
 from holdfast.streaming import hub as hub_module
 from holdfast.streaming.hub import Hub, Subscription, listening
-from holdfast.streaming.in_memory import InMemoryStreams
 from holdfast.streaming.postgres import PostgresStreams
 from holdfast.streaming.publisher import Publisher, publishing
 from holdfast.streaming.transport import EVERYTHING, Attempt, Transport, Wanted
+from tests.support.in_memory_streams import InMemoryStreams
 from tests.support.rig import PATIENCE, eventually, migrate_once
 
 

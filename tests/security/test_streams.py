@@ -16,9 +16,9 @@ from holdfast.core.streams.batches import Piece
 from holdfast.gateway.app import build_app
 from holdfast.gateway.callers import Callers, CallersFile, Token
 from holdfast.streaming.hub import Hub
-from holdfast.streaming.in_memory import InMemoryStreams
 from holdfast.streaming.transport import Attempt
 from holdfast.testing import say, steps
+from tests.support.in_memory_streams import InMemoryStreams
 from tests.support.rig import PATIENCE, Rig, StartRig
 from tests.support.serving import served, sha256
 from tests.support.streamed import Seen, drafts, read_all, streamed

@@ -26,9 +26,9 @@ from holdfast.gateway.http.serving import Server, listen
 from holdfast.gateway.page.examining import Checks
 from holdfast.gateway.page.sessions import Sessions
 from holdfast.streaming.hub import Hub
-from holdfast.streaming.in_memory import InMemoryStreams
 from holdfast.streaming.transport import Attempt
 from holdfast.testing import Script, call, say, steps
+from tests.support.in_memory_streams import InMemoryStreams
 from tests.support.rig import PATIENCE, Rig, StartRig
 from tests.support.serving import sha256
 from tests.support.streamed import streamed

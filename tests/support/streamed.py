@@ -11,10 +11,10 @@ from holdfast.client.threads import Threads
 from holdfast.core.agents.catalog import Catalog
 from holdfast.core.streams.chunks import Chunk, Cursor
 from holdfast.streaming.hub import Hub, listening
-from holdfast.streaming.in_memory import InMemoryStreams
 from holdfast.streaming.publisher import publishing
 from holdfast.streaming.reading import read_stream
 from holdfast.testing import Reply
+from tests.support.in_memory_streams import InMemoryStreams
 from tests.support.rig import PATIENCE, Rig, StartRig
 
 

@@ -16,10 +16,10 @@ from holdfast.core.log.events import LLMCallLost, LLMReplied
 from holdfast.core.streams.chunks import Chunk
 from holdfast.endpoints.endpoints import open_endpoints
 from holdfast.streaming.hub import Hub
-from holdfast.streaming.in_memory import InMemoryStreams
 from holdfast.streaming.publisher import Publisher
 from holdfast.testing import say
 from tests.support.fake_llms import Answer, FakeLLMs
+from tests.support.in_memory_streams import InMemoryStreams
 from tests.support.rig import Rig, StartRig, check_thread, events_of
 from tests.support.streamed import Seen, drafts, read_all, streamed
 

@@ -11,9 +11,9 @@ from temporalio.api.enums.v1 import EventType
 from holdfast import Agent, Budget, Catalog, LLMCall, LLMResult, Middleware, ProceedLLM, Secrets, tool
 from holdfast.core.log.events import LLMReplied
 from holdfast.core.streams.chunks import Chunk, Cursor
-from holdfast.streaming.in_memory import InMemoryStreams
 from holdfast.streaming.transport import Attempt
 from holdfast.testing import Conversation, Reply, call, fail, raw, say, steps, together
+from tests.support.in_memory_streams import InMemoryStreams
 from tests.support.rig import PATIENCE, StartRig, events_of
 from tests.support.streamed import Seen, drafts, id_of, read_all, stream_of, streamed
 

@@ -20,11 +20,11 @@ from holdfast.core.streams.chunks import Chunk, Cursor
 from holdfast.core.streams.drafts import Draft
 from holdfast.core.streams.following import Following
 from holdfast.core.tools.secrets import NO_SECRETS
-from holdfast.streaming.in_memory import InMemoryStreams
 from holdfast.streaming.publisher import Publisher
 from holdfast.streaming.transport import Attempt, Wanted
 from tests.support.chat_streams import chat_streams
 from tests.support.examples import examples
+from tests.support.in_memory_streams import InMemoryStreams
 from tests.support.neutral import BY_NAME
 from tests.support.runs import agent_spec
 from tests.support.wire_streams import encoded, events_of

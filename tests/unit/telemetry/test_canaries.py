@@ -7,7 +7,7 @@ from typing import Any, get_args
 from holdfast.core.base.canonical import canonical
 from holdfast.core.log.events import AgentEvent
 from holdfast.core.log.upcasters import decode_stored
-from holdfast.telemetry.otlp import json_line, trace_request
+from holdfast.telemetry.otlp import trace_request
 from holdfast.telemetry.traces.tracer import spans_of
 from tests.replay.test_verifiers import recorded_logs
 
@@ -86,9 +86,9 @@ def test_no_text_of_any_event_reaches_a_span_unless_content_is_on() -> None:
         kinds |= {event.type for event in log}
         threads = [event.thread for event in log if event.type in ("run_started", "run_forked")]
         plain = [span for trace in spans_of(log, threads[-1]) for span in trace.spans]
-        assert CANARY not in json_line(trace_request(plain, {})), name
+        assert CANARY not in str(trace_request(plain, {})), name
         full = [span for trace in spans_of(log, threads[-1], content=True) for span in trace.spans]
-        shown += CANARY in json_line(trace_request(full, {}))
+        shown += CANARY in str(trace_request(full, {}))
     assert shown, "with content, canaries are there: they were planted where content is"
     vocabulary = {each.model_fields["type"].default for each in get_args(get_args(AgentEvent)[0])}
     assert len(kinds & vocabulary) >= 0.8 * len(vocabulary), sorted(vocabulary - kinds)

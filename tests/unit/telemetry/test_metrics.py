@@ -21,12 +21,12 @@ from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.tool_calls import ToolOutcome, ToolRequest
 from holdfast.core.tools.secrets import Secrets
 from holdfast.core.transcript.transcript import TranscriptRef
-from holdfast.streaming.in_memory import InMemoryStreams
 from holdfast.streaming.publisher import Publisher
 from holdfast.streaming.transport import Attempt
 from holdfast.telemetry.metrics.instruments import Names, instruments_of
 from holdfast.telemetry.metrics.measuring import Measuring
 from holdfast.telemetry.metrics.names import METRICS, OTHER
+from tests.support.in_memory_streams import InMemoryStreams
 
 ROOT = Path(__file__).parents[3]
 PROMETHEUS = ROOT / "docker/prometheus"

@@ -13,7 +13,7 @@ from holdfast.core.log import events as ev
 from holdfast.core.run.fold.evolve import evolve
 from holdfast.core.run.state.state import RunState
 from holdfast.core.tools.triggers import TimeTrigger
-from holdfast.telemetry.otlp import as_json, json_line, trace_request
+from holdfast.telemetry.otlp import as_json, trace_request
 from holdfast.telemetry.traces import names
 from holdfast.telemetry.traces.progress import Progress
 from holdfast.telemetry.traces.spans import Span, activation_context, run_context
@@ -181,9 +181,9 @@ def test_spans_have_no_content_unless_it_is_switched_on() -> None:
     log.add(ev.RunBlocked(cause="LLMRejected", message="SECRET-block"))
     log.finish("failed", result="SECRET-answer", cause="LLMRejected")
     plain = [span for trace in traces_of(log) for span in trace]
-    assert "SECRET" not in json_line(trace_request(plain, {}))
+    assert "SECRET" not in str(trace_request(plain, {}))
     full = [span for trace in traces_of(log, content=True) for span in trace]
-    shown = json_line(trace_request(full, {}))
+    shown = str(trace_request(full, {}))
     for each in ("task", "message", "reply", "result", "reason"):
         assert f"SECRET-{each}" in shown
     assert all("SECRET" not in span.name for span in full), "a name that an LLM invented is no name"
@@ -213,7 +213,9 @@ def test_a_tracer_that_stops_after_any_event_goes_on_with_the_same_spans(content
 
 def test_ids_follow_from_run_and_position_alone() -> None:
     """The same log gives the same bytes; the formulas of the ids never change."""
-    first, second = (json_line(trace_request([s for t in traces_of(three_weeks()) for s in t], {})) for _ in range(2))
+    first, second = (
+        trace_request([s for t in traces_of(three_weeks()) for s in t], {}).SerializeToString() for _ in range(2)
+    )
     assert first == second
     assert activation_context("r-1", 0) == ("4fe81cfc626f23ae4e0b4e58fee9bc7d", "18b6a16b92e17fb5")
     assert run_context("r-1") == ("d95a8832635f79a22917cb2c13f73838", "3b7c9f4edd98a2f5")

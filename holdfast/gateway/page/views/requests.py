@@ -116,11 +116,6 @@ class Call(NamedTuple):
     """What the browser signs (`holdfast.gateway.page.views.signing`)."""
     choices: tuple[Choice, ...]
 
-    @property
-    def open_to_me(self) -> bool:
-        """Whether this person can make at least one decision."""
-        return any(choice.needs_key or not choice.refused for choice in self.choices)
-
     def choice(self, decision: str) -> Choice | None:
         """Return a decision, if the request accepts it."""
         return next((each for each in self.choices if each.decision == decision), None)

@@ -1,4 +1,4 @@
-"""A transport within one process, for tests and for programs without a database."""
+"""A transport of streams within one process."""
 
 import asyncio
 from collections import OrderedDict

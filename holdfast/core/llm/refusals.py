@@ -100,7 +100,7 @@ _PHRASES = re.compile(
     r"|(?:prompt|输入|上下文|对话|消息).{0,20}(?:超长|超过|超出|过长)"
     r"|too many (?:input |prompt |total )?tokens|tokens per request exceeded"
     r"|(?:input|prompt|request|requested|total|messages?)[\w'` ]{0,40}(?:tokens?|length)\b.{0,80}"
-    r"(?:exceed|greater than|longer than|larger than|over the limit|only supports|must be less than)"
+    r"(?:exceed|greater than|longer than|larger than|over the limit|only supports|must be less than \D{0,20}\d{4})"
     r"|tokens?\b.{0,60}\bexceed\w*.{0,40}(?:limit|maximum|allowed|model|capacity)"
     r"|exceed\w*.{0,60}(?:token limit|number of (?:input )?tokens)"
     r"|exceed\w*.{0,60}max(?:imum)? (?:input |prompt |model )?(?:length|tokens)"

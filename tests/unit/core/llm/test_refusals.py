@@ -172,6 +172,7 @@ OTHERWISE = [
     (400, "Context caching minimum token count is 4096"),
     (400, "thinking.budget_tokens must be less than max_tokens"),
     (400, "max_tokens 超过限制"),
+    (400, "prompt_cache_key length must be less than 64"),
 ]
 """Limits on the reply, on media, on tools and on the rate, and messages that have nothing to do with size."""
 

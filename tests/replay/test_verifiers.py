@@ -47,10 +47,10 @@ Judgement = tuple[int, str]
 
 
 @cache
-def recorded_logs() -> dict[str, list[StoredEvent]]:
-    """Return the events of every recorded thread, over all its Temporal runs."""
+def recorded_logs(release: str = "*") -> dict[str, list[StoredEvent]]:
+    """Return the events of every recorded thread of a release, or of all, over all its Temporal runs."""
     logs: dict[str, list[StoredEvent]] = {}
-    for file in sorted(HISTORIES.rglob("*.json")):
+    for file in sorted(HISTORIES.glob(f"{release}/*.json")):
         scenario = file.stem.split(".")[0]
         name = f"{file.parent.name}/{scenario}"
         if scenario in LAUNCHERS:  # these record no events themselves
@@ -321,7 +321,7 @@ def test_a_verifier_ends_with_a_code_and_without_a_traceback(command: list[str],
         assert done.stderr == b""
         return done.returncode, done.stdout.decode()
 
-    events = recorded_logs()["0.1.0/plain"]
+    events = recorded_logs("0.1.0")["0.1.0/plain"]
     log = b"\n".join(map(event_line, events)) + b"\n"
     (tmp_path / "log").write_bytes(log)
     head = events[-1].digest

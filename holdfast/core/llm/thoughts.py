@@ -4,7 +4,8 @@
 2. An unclosed tag makes the rest of the text a thought: the answer had not begun.
 3. A closing tag closes a thought that began in the prompt, if it is alone on a line, or if it is the only tag of a
    text, ends a line and has an answer after it.
-4. Harmony's channels other than `final` are thoughts, unless they are calls (`holdfast.core.llm.written_calls`).
+4. A template's token for the end of a turn, at the end of a text, is no part of it.
+5. Harmony's channels other than `final` are thoughts, unless they are calls (`holdfast.core.llm.written_calls`).
 """
 
 import re
@@ -32,6 +33,12 @@ _CHANNEL = re.compile(
     r"(.*?)(?=<\|end\|>|<\|return\|>|<\|start\|>|<\|channel\|>|\Z)(?:<\|end\|>|<\|return\|>)?",
     re.DOTALL,
 )
+_END = re.compile(
+    r"(?:\s*(?:<\|(?:im_end|eot_id|eom_id|endoftext|end_of_text|end_of_turn|eos|end|return)\|>|<end_of_turn>|</s>)){1,4}"
+    r"\s*\Z",
+    re.IGNORECASE,
+)
+
 _BARE_CHANNELS = re.compile(r"\s*(?:assistant)?analysis(?=\S)(.*?)assistantfinal(.*)", re.DOTALL)
 """Matches an answer after an analysis, if a server removed the tokens between them."""
 
@@ -72,6 +79,8 @@ def split_thoughts(text: str) -> tuple[str, str]:
     rest.append(text[at:])
     stripped = [each.strip() for each in thoughts if each.strip()]
     answer = "".join(rest).lstrip() if at else text
+    if "<s>" not in answer:  # HTML
+        answer = answer[:-200] + _END.sub("", answer[-200:])
     marked = _ANSWER.fullmatch(answer)
     return "\n\n".join(stripped), marked[1].lstrip() if marked else answer
 

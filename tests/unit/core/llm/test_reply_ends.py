@@ -111,7 +111,8 @@ def test_announced_calls_that_are_missing_are_no_answer(word: str) -> None:
 
 @each_adapter
 @pytest.mark.parametrize(
-    "text", ["", " \n", "\u200b", "\xa0", "\u2800\u3164", "<think>hm</think>", "<think>hm", "hm\n</think>\n"]
+    "text",
+    ["", " \n", "\u200b", "\xa0", "\u2800\u3164", "<think>hm</think>", "<think>hm", "hm\n</think>\n", "<|im_end|>"],
 )
 def test_an_invisible_reply_is_no_answer(adapter: Adapter, text: str) -> None:
     """Blank text, invisible text or thoughts alone are an empty reply."""
@@ -272,6 +273,8 @@ def test_an_agent_without_tools_makes_no_calls() -> None:
         "call look {",
         "<tool_",
         "look\n",
+        "</s>",
+        "<|im_end|> ",
     ],
 )
 def test_hostile_text_is_searched_in_one_pass(piece: str) -> None:
@@ -297,6 +300,10 @@ def test_hostile_text_is_searched_in_one_pass(piece: str) -> None:
         ("<longcat_think>a</longcat_think>42", "a", "42"),
         ("analysisSix times seven.assistantfinal42", "Six times seven.", "42"),
         ("<|START_RESPONSE|>42<|END_RESPONSE|>", "", "42"),
+        ("42<|im_end|>\n</s>", "", "42"),
+        ("<think>6 times 7</think>\n42<|eot_id|>", "6 times 7", "42"),
+        ("Not <s>41</s>", "", "Not <s>41</s>"),
+        ("It ends with `<|im_end|>`", "", "It ends with `<|im_end|>`"),
         (
             "<|channel|>analysis<|message|>hm<|end|><|channel|>final<|message|>42",
             "hm",

@@ -24,7 +24,7 @@ _TAG = re.compile(
         [_ -]? (?: calls? | uses? | code | invoke | plan | sep )? (?: _section )? (?: _begin | _start )?
         \|? (?: > | \s{1,9}name\s{0,9}= | = )
     | <\|? (?: [\w.-]{1,30}[:|] )? invoke \s{1,9} name\s{0,9}=
-    | <\|? [\w.-]{1,30}_(?:tool|function)_?calls? \|?> | <\|START_ACTION\|>  # <longcat_tool_call>
+    | <\|? [\w.-]{1,30}_(?:tool|function)_?calls? \|?>  # <longcat_tool_call>
     | <TOOLCALL> | <\|?FunctionCall | <start_function_call> | <\|?action_start\|?> | <\|plugin\|> | <arg_key>
     | <\|python_tag\|> | \u273fFUNCTION\u273f | \[/?TOOL_(?:CALLS?|REQUEST)\] | \[ARGS\]
     | <\|channel\|> \s{0,9} \w{0,30} \s{0,9} to=                   # harmony, with its tokens and without

@@ -91,6 +91,16 @@ def test_no_arguments_are_the_defaults(written: str) -> None:
     assert act.read(written).text == '{"limit":10}'
 
 
+def test_a_parameter_that_is_called_like_a_wrapper_is_itself() -> None:
+    """What is inside of it is corrected in its place."""
+
+    @tool(effect="unsafe")
+    def act(input: Item, name: str = "") -> None:
+        """Act."""
+
+    assert json.loads(act.read('{"input": {"name": 7}}').text) == {"input": {"name": "7", "count": 1}, "name": ""}
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
     "cut off": (str, '{"x": "a"'),
     "cut off in a text": (str, '{"x": "a'),
@@ -100,6 +110,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "two objects, the first one empty and the last one cut off": (str, '{}{"x": "a"'),
     "the same twice, but cut off": (str, '{"x": "a"}{"x": "a"'),
     "one key twice, once without quotes": (str, '{x: "a", "x": "b"}'),
+    "inside of an unknown name": (str, '{"data": {"x": "a"}}'),
     "arguments beside others": (str, '{"arguments": {"x": "a"}, "limit": 1}'),
     "two fixed values that differ in their case": (Literal["a", "A", "b"], '{"x": " a"}'),
     "an escape that JSON does not know": (str, '{"x": "\\d"}'),

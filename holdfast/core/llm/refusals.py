@@ -63,7 +63,8 @@ def _texts(value: Any, levels: int = 6) -> Iterator[str]:
         for key in (key for key in ("error", "errors", *_MESSAGE_FIELDS) if key in value):
             if texts := list(_texts(value[key], levels - 1)):
                 place = value.get("loc")  # FastAPI's path of a field
-                path = ".".join(map(str, place[:10])) if isinstance(place, list) else ""
+                steps = place[:10] if isinstance(place, list) else []
+                path = ".".join(f"{step}" for step in steps if isinstance(step, str | int))
                 yield from (f"{path}: {text}" if path else text for text in texts)
                 break
         metadata = value.get("metadata")  # has the message that a router got from the provider behind it

@@ -219,6 +219,8 @@ def test_a_success_may_say_so_too(answer: object) -> None:
         (b'[{"error": {"code": 400, "message": "API key not valid"}}]', "API key not valid"),
         (b'{"detail": "no"}', "no"),
         (b'{"detail": [{"loc": ["body", "messages", 0], "msg": "field required"}]}', "body.messages.0: field required"),
+        (b'{"detail": [{"loc": [{"a": 1}, "body", [[1]]], "msg": "wrong"}]}', "body: wrong"),
+        (b'{"detail": [{"loc": "body", "msg": "wrong"}]}', "wrong"),
         (b'{"error": "text"}', "text"),
         (b'{"error": true, "message": "really"}', "really"),
         (b'{"error": {"message": ""}, "detail": "d"}', "d"),

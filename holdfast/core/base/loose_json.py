@@ -19,6 +19,10 @@ _FENCES = ("```", "~~~")
 _LANGUAGE = re.compile(r"[ \t]*\w*[ \t]*\n?")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])", re.ASCII)
 _KEY = re.compile(r"[A-Za-z_]\w*")
+_END_TAGS = re.compile(r"(?:\s*<[^<>\n]{1,60}>){1,4}\s*\Z")
+_END_CHARS = 300
+"""Number of characters at the end of a text that are searched for tags."""
+
 _WORD = re.compile(r"[A-Za-z]+")
 _WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
 _DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -61,6 +65,11 @@ def unfenced(text: str) -> str:
     inner = text[3:-3].strip(fence[0])
     language = _LANGUAGE.match(inner)
     return inner[language.end() if language else 0 :].strip(_AROUND)
+
+
+def without_end_tags(text: str) -> str:
+    """Remove up to four tags at the end of a text, as a template writes them after a call."""
+    return text[:-_END_CHARS] + _END_TAGS.sub("", text[-_END_CHARS:])
 
 
 def _value(text: str, at: int, depth: int) -> tuple[str, int]:
@@ -110,6 +119,8 @@ def _elements(text: str, at: int, depth: int) -> tuple[str, int]:
 
 def _key(text: str, at: int) -> tuple[str, int]:
     name = _KEY.match(text, at)
+    if name and name[0] in _WORDS:  # Python's own JSON has `true` for the key `True`
+        raise ValueError("no name")
     return (json.dumps(name[0]), name.end()) if name else _string(text, at)
 
 

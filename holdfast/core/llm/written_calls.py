@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any, Literal
 
-from holdfast.core.base.loose_json import strict_json, unfenced
+from holdfast.core.base.loose_json import strict_json, unfenced, without_end_tags
 from holdfast.core.base.text import remove_invisible
 from holdfast.core.llm.thoughts import FENCE, blank_code
 
@@ -24,7 +24,7 @@ _TAG = re.compile(
         [_ -]? (?: calls? | uses? | code | invoke | plan | sep )? (?: _section )? (?: _begin | _start )?
         \|? (?: > | \s{1,9}name\s{0,9}= | = )
     | <\|? (?: [\w.-]{1,30}[:|] )? invoke \s{1,9} name\s{0,9}=
-    | <\|? [\w.-]{1,30}_(?:tool|function)_?calls? \|?>  # <longcat_tool_call>
+    | <\|? [\w.-]{1,30}_(?:tool|function)_?calls? \|?>             # <longcat_tool_call>
     | <TOOLCALL> | <\|?FunctionCall | <start_function_call> | <\|?action_start\|?> | <\|plugin\|> | <arg_key>
     | <\|python_tag\|> | \u273fFUNCTION\u273f | \[/?TOOL_(?:CALLS?|REQUEST)\] | \[ARGS\]
     | <\|channel\|> \s{0,9} \w{0,30} \s{0,9} to=                   # harmony, with its tokens and without
@@ -49,9 +49,8 @@ _MARKS = re.compile(
 )
 """Matches what templates write before a call: a tag (`<tools>`), `>>>`, `functools`, `Tool call:`."""
 
-_END_MARKS = re.compile(r"(?:<[^<>\n]{1,60}>\s*){1,4}\Z")
 _ANNOUNCED = re.compile(r"\[?(?:tool|call|calling|called|using|used)\b([^{(]{0,80})[{(]", re.IGNORECASE)
-_BARE = re.compile(r"(?:functions[.])?([\w.-]{1,64}):?\s*(\{.*\})", re.DOTALL)
+_BARE = re.compile(r"([\w.-]{1,64}):?\s*(\{.*\})", re.DOTALL)
 _ASSIGNMENT = re.compile(r"\w{1,64}\s*=\s*")
 _PYTHON = re.compile(r"\[?\s*(?:print\s*\(\s*)?(?:await\s+)?([\w.-]+)\s*\((.*)\)\s*\)?\s*\]?;?", re.DOTALL)
 _ACTION = re.compile(r"^[ \t*]*Action[ \t*]*:[ \t*`]*([\w.\-\"']+)(.*)$", re.IGNORECASE | re.MULTILINE)
@@ -124,9 +123,8 @@ def _means(name: Any, tools: Collection[str]) -> bool:
 
 def _unmarked(text: str) -> str:
     """Remove marks and tags around a text."""
-    if marks := _MARKS.match(text):
-        text = text[marks.end() :]
-    return (text[:-300] + _END_MARKS.sub("", text[-300:])).rstrip()
+    marks = _MARKS.match(text)
+    return without_end_tags(text[marks.end() :] if marks else text)
 
 
 def _is_json_call(text: str, tools: Collection[str]) -> bool:
@@ -164,7 +162,7 @@ def _is_bare_call(text: str, tools: Collection[str]) -> bool:
 
 
 def _is_announced(text: str, tools: Collection[str]) -> bool:
-    """Whether text tells of a call, as LLMs imitate what they see in transcripts: `[Called look with {"q": "a"}]`."""
+    """Whether text reports a call in words, which the LLM may mean as one: `[Called look with {"q": "a"}]`."""
     match = _ANNOUNCED.match(text)
     return match is not None and any(_means(word, tools) for word in re.findall(r"[\w.-]+", match[1]))
 
@@ -177,9 +175,10 @@ def _is_loose_call(text: str, tools: Collection[str]) -> bool:
     value = json.loads(strict) if strict else None
     if not isinstance(value, dict):
         return False
-    alone = next(iter(value.items())) if len(value) == 1 else ("", "")
-    named = (value.get(key) for key in _NAMED if key != "name")
-    return any(_means(name, tools) for name in named) or (_means(alone[0], tools) and isinstance(alone[1], dict))
+    names = [value.get(key) for key in _NAMED if key != "name"]
+    if len(value) == 1:
+        names += [key for key, inner in value.items() if isinstance(inner, dict)]
+    return any(_means(name, tools) for name in names)
 
 
 def _is_action(prose: str, tools: Collection[str]) -> bool:

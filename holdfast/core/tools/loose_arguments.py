@@ -7,7 +7,7 @@ Each validation error has at most one correction, which depends on the expected 
 2. A list or an object encoded as a string, for a type that accepts no string.
 3. A number or a boolean for a type that expects a string, which gets the digits as the LLM wrote them. A number or a
    boolean encoded as a string, for a type with fixed values.
-4. Another case for one of several fixed values: `Red` for `red`.
+4. A fixed value in another letter case, or with blanks around it: `Red` for `red`.
 5. `null` for a parameter or a field that does not accept it but has a default: the default.
 6. All arguments inside of an unknown one that is called `arguments`, `parameters` or the like.
 
@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from holdfast.core.base.loose_json import strict_json, strict_values
+from holdfast.core.base.loose_json import strict_json, strict_values, without_end_tags
 
 ROUNDS = 4
 """Maximum number of rounds of corrections: one may reveal the next error, deeper inside."""
@@ -34,7 +34,6 @@ _NESTED = (*_LISTS, *_OBJECTS)
 _FIXED = ("literal_error", "enum")
 _QUOTED = re.compile("'([^']*)'")
 _WRAPPERS = ("arguments", "args", "parameters", "params", "input", "kwargs", "properties")
-_END_TAGS = re.compile(r"(?:\s*<[^<>\n]{1,60}>){1,4}\s*\Z")
 _NO_ARGUMENTS = ("null", "[]", '""')
 _NONE, _DEFAULT = object(), object()
 
@@ -68,7 +67,7 @@ def parse_loosely(text: str, validate: Callable[[str], BaseModel]) -> BaseModel 
 
 def _object(text: str) -> str | None:
     """Return the strict JSON of an object, which may be encoded as a string."""
-    text = text[:-300] + _END_TAGS.sub("", text[-300:])
+    text = without_end_tags(text)
     for _ in range(3):
         values = strict_values(text)
         different = [value for value in dict.fromkeys(values) if value != "{}"] or values[:1]
@@ -156,7 +155,7 @@ def _correction(value: Any, kind: str, expected: str) -> Any:
 
 
 def _in_other_case(value: str, expected: str) -> str:
-    """Return the only fixed value that differs in its case alone; empty if there is none, or more than one."""
+    """Return the only fixed value that differs in its letter case alone; empty if there is none, or more than one."""
     alike = [each for each in _QUOTED.findall(expected) if each.casefold() == value.strip().casefold()]
     return alike[0] if len(alike) == 1 else ""
 

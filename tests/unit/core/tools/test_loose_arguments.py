@@ -110,6 +110,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "two objects, the first one empty and the last one cut off": (str, '{}{"x": "a"'),
     "the same twice, but cut off": (str, '{"x": "a"}{"x": "a"'),
     "one key twice, once without quotes": (str, '{x: "a", "x": "b"}'),
+    "a word that Python writes otherwise as a key": (dict[str, int], '{"x": {True: 1}}'),
     "inside of an unknown name": (str, '{"data": {"x": "a"}}'),
     "arguments beside others": (str, '{"arguments": {"x": "a"}, "limit": 1}'),
     "two fixed values that differ in their case": (Literal["a", "A", "b"], '{"x": " a"}'),

@@ -48,7 +48,8 @@ from holdfast.core.run.fold.context import (
     take_message,
     verify,
 )
-from holdfast.core.run.fold.imports import fork_run, import_run, lift_fork, resume_import
+from holdfast.core.run.fold.forks import fork_run, lift_fork
+from holdfast.core.run.fold.imports import import_run, resume_import
 from holdfast.core.run.fold.places import accept_node, await_node, reroute_call
 from holdfast.core.run.fold.policies import change_policy, request_policy
 from holdfast.core.run.fold.runs import (

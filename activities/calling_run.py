@@ -252,7 +252,7 @@ class _Activity(ActivityInboundInterceptor):
         if reason := await self._rejection(request):
             info = activity.info()
             log.warning(
-                "order_refused",
+                "request_rejected",
                 activity=info.activity_type,
                 workflow=info.workflow_id,
                 run=info.workflow_run_id,
@@ -271,15 +271,15 @@ class _Activity(ActivityInboundInterceptor):
     async def _rejection(self, request: Any) -> str:
         """Return why the activity must not run; empty if it may."""
         if not isinstance(request, ActivityRequest):
-            return str(request) if request is not None else "it takes one order"
+            return str(request) if request is not None else "it takes one request of a run"
         info = activity.info()
         if info.is_local:
             return ""  # the request comes from this process's own workflow code, and never left it
         if info.workflow_type not in _WORKFLOW_TYPES or not info.workflow_id or not info.workflow_run_id:
-            return f"a workflow of type {info.workflow_type!r} may not give orders"
+            return f"a workflow of type {info.workflow_type!r} may not call it"
         chain = await self._chains.first_run_id(info.workflow_id, info.workflow_run_id)
         if not belongs(request, workflow_id=info.workflow_id, first_run_id=chain):
-            return f"the order {request.order!r} was not given by {info.workflow_id} ({chain})"
+            return f"{info.workflow_id} ({chain}) has not made the call {request.order!r}"
         if isinstance(request, ToolRequest):
             call, thread = request.call, info.workflow_id
             first_run_id = request.first_run_id or chain

@@ -40,8 +40,8 @@ from holdfast.core.log.events import RunFinished, RunStarted
 from holdfast.core.mac.seals import is_unsealed
 from holdfast.core.run.contracts.runs import WORKFLOW, RunInput, RunResult
 from holdfast.core.run.contracts.subagents import (
-    CLOSING_SECONDS,
     ENDED_SIGNAL,
+    HINTED_SECONDS,
     NO_ANSWER,
     PARENT_ENDS,
     Announced,
@@ -98,7 +98,7 @@ class Subagents:
 
     @activity.defn
     async def start_subagents(self, request: StartSubagentsRequest) -> StartedSubagents:
-        """See `holdfast.core.run.contracts.table.START_CHILDREN`."""
+        """See `holdfast.core.run.contracts.table.START_SUBAGENTS`."""
         async with heartbeats():
             run = await self._chains.first_run_id(calling_thread(), activity.info().workflow_run_id or "")
             parent = run_context(request.trace_run or run).traceparent
@@ -107,17 +107,17 @@ class Subagents:
 
     @activity.defn
     async def check_subagents(self, request: CheckSubagentsRequest) -> SubagentReports:
-        """See `holdfast.core.run.contracts.table.LOOK_AT_CHILDREN`."""
+        """See `holdfast.core.run.contracts.table.CHECK_SUBAGENTS`."""
         async with heartbeats():
             reports = await _concurrently(
                 request.children,
-                lambda ref: self._report(ref, clip=request.clip, within=CLOSING_SECONDS if ref.closing else 0),
+                lambda ref: self._report(ref, clip=request.clip, within=HINTED_SECONDS if ref.closing else 0),
             )
         return SubagentReports(reports=tuple(filter(None, reports)))
 
     @activity.defn
     async def end_subagents(self, request: EndSubagentsRequest) -> SubagentReports:
-        """See `holdfast.core.run.contracts.table.END_CHILDREN`."""
+        """See `holdfast.core.run.contracts.table.END_SUBAGENTS`."""
         async with heartbeats():
             recorded = [ref for ref in request.children if ref.run_id]
             reason = PARENT_ENDS if request.keeps_unknown else ""

@@ -35,7 +35,7 @@ from holdfast.core.loop.state import (
     SurveyRequest,
 )
 from holdfast.core.loop.steering import on_pause_due
-from holdfast.core.mac.seals import answers, order_name
+from holdfast.core.mac.seals import answers, call_name
 from holdfast.core.mac.starts import NO_INPUT, only, refusal
 from holdfast.core.run.contracts.error_types import NOT_SEALED, START_REFUSED, cause_of
 from holdfast.core.run.contracts.record import Notice, Notified, Occasion
@@ -252,7 +252,7 @@ class AgentLoopWorkflow(LoopInterface):
         """Return the name of the next activity request."""
         self._recorder.state = replace(self._state, orders=self._state.orders + 1)
         info = workflow.info()
-        return order_name(
+        return call_name(
             workflow_id=info.workflow_id, first_run_id=info.first_execution_run_id, number=self._state.orders
         )
 

@@ -170,11 +170,11 @@ async def test_an_approver_signs_a_request_with_a_key(rig: StartRig) -> None:
 async def test_a_signed_request_counts_once(rig: StartRig) -> None:
     """A captured request cannot be replayed."""
     async with site(rig) as gateway:
-        headers = sign_request(ALICE_KEY, "GET", "/pending", audience=AUDIENCE)
-        first = await gateway.http.get("/pending", headers=headers)
-        again = await gateway.http.get("/pending", headers=headers)
+        headers = sign_request(ALICE_KEY, "GET", "/threads/none", audience=AUDIENCE)
+        first = await gateway.http.get("/threads/none", headers=headers)
+        again = await gateway.http.get("/threads/none", headers=headers)
 
-        assert (first.status_code, again.status_code) == (200, 401)
+        assert (first.status_code, again.status_code) == (404, 401)
         assert "used before" in again.json()["detail"]
 
 

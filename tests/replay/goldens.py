@@ -24,7 +24,7 @@ from holdfast.core.authority.statements import AuthorityDelegation, Decision, Re
 from holdfast.core.base.canonical import address_of, canonical
 from holdfast.core.llm.blocks import ImageBlock, ProviderPart, ReasoningBlock, TextBlock, ToolCall
 from holdfast.core.llm.messages import AssistantMessage
-from holdfast.core.mac.seals import FleetKeys, WorkflowRef, order_name
+from holdfast.core.mac.seals import FleetKeys, WorkflowRef, call_name
 from holdfast.core.run.contracts.commands import Call, Request, Result
 from holdfast.core.run.contracts.llm_calls import LLMReply, LLMRequest
 from holdfast.core.run.contracts.loading import AgentRequest, LoadedAgent
@@ -62,7 +62,7 @@ def goldens() -> dict[str, str]:
         "canonical JSON": canonical(values).decode(),
         "call digest": call.digest,
         "effect key": effect_key(thread=THREAD, first_run_id="r1", number=1, call_digest=call.digest),
-        "order": order_name(workflow_id=THREAD, first_run_id="r1", number=12),
+        "order": call_name(workflow_id=THREAD, first_run_id="r1", number=12),
         "transcript reference": ref_digest("0" * 64, "1" * 64),
         "artifact address": address_of(b"content"),
         "seal": FleetKeys({"k1": bytes(32)})

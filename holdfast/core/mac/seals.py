@@ -171,22 +171,22 @@ class ActivityResult(Sealed):
     """The name of the call that this is the result of."""
 
 
-def order_name(*, workflow_id: str, first_run_id: str, number: int) -> str:
+def call_name(*, workflow_id: str, first_run_id: str, number: int) -> str:
     """Return the name of the call with this number in this chain of Temporal runs."""
     return f"{number}.{digest(['order/1', workflow_id, first_run_id, number])[:NAME_HEX]}"
 
 
-def belongs(order: ActivityRequest, *, workflow_id: str, first_run_id: str) -> bool:
+def belongs(request: ActivityRequest, *, workflow_id: str, first_run_id: str) -> bool:
     """Whether a run of this chain issued the request."""
-    number = order.order.partition(".")[0]
+    number = request.order.partition(".")[0]
     if not (number.isascii() and number.isdigit() and len(number) < 10):
         return False
-    return order.order == order_name(workflow_id=workflow_id, first_run_id=first_run_id, number=int(number))
+    return request.order == call_name(workflow_id=workflow_id, first_run_id=first_run_id, number=int(number))
 
 
-def answers(answer: Any, order: ActivityRequest) -> bool:
-    """Whether `answer` is the sealed result for `order`."""
-    return not is_unsealed(answer) and getattr(answer, "answers", None) == order.order
+def answers(answer: Any, request: ActivityRequest) -> bool:
+    """Whether `answer` is the sealed result of `request`."""
+    return not is_unsealed(answer) and getattr(answer, "answers", None) == request.order
 
 
 LAUNCHER = "holdfast-schedule/"

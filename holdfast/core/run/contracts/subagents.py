@@ -27,7 +27,7 @@ anybody with access to Temporal can cancel a run for any reason."""
 NO_ANSWER = "it gave no answer"
 """The text of a sub-agent that was cancelled."""
 
-CLOSING_SECONDS = 3.0
+HINTED_SECONDS = 3.0
 """How long a poll waits for a sub-agent that has sent the hint to close."""
 
 

@@ -230,7 +230,7 @@ ARCHIVE: Activity[ArchiveRequest, Archived, object] = Activity(
 )
 """Write events into the permanent record. Fails for good with RECORD_CONFLICT or RECORD_UNREADABLE."""
 
-START_CHILDREN: Activity[StartSubagentsRequest, StartedSubagents, object] = Activity(
+START_SUBAGENTS: Activity[StartSubagentsRequest, StartedSubagents, object] = Activity(
     name="start_subagents",
     request=StartSubagentsRequest,
     answer=StartedSubagents,
@@ -240,7 +240,7 @@ START_CHILDREN: Activity[StartSubagentsRequest, StartedSubagents, object] = Acti
 )
 """Start sub-agents, each at most once. The answer includes those that cannot be started."""
 
-LOOK_AT_CHILDREN: Activity[CheckSubagentsRequest, SubagentReports, object] = Activity(
+CHECK_SUBAGENTS: Activity[CheckSubagentsRequest, SubagentReports, object] = Activity(
     name="check_subagents",
     request=CheckSubagentsRequest,
     answer=SubagentReports,
@@ -250,7 +250,7 @@ LOOK_AT_CHILDREN: Activity[CheckSubagentsRequest, SubagentReports, object] = Act
 )
 """Read the ends of sub-agents."""
 
-END_CHILDREN: Activity[EndSubagentsRequest, SubagentReports, object] = Activity(
+END_SUBAGENTS: Activity[EndSubagentsRequest, SubagentReports, object] = Activity(
     name="end_subagents",
     request=EndSubagentsRequest,
     answer=SubagentReports,
@@ -281,9 +281,9 @@ ACTIVITIES: Mapping[type[ActivityRequest], Activity[Any, Any, RunState]] = {
         PREVIEW_CALL,
         NOTIFY,
         ARCHIVE,
-        START_CHILDREN,
-        LOOK_AT_CHILDREN,
-        END_CHILDREN,
+        START_SUBAGENTS,
+        CHECK_SUBAGENTS,
+        END_SUBAGENTS,
         ANNOUNCE_END,
     )
 }

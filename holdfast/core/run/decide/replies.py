@@ -20,7 +20,7 @@ from holdfast.core.log import events as ev
 from holdfast.core.run.contracts.error_types import CONTEXT_TOO_LONG
 from holdfast.core.run.contracts.llm_calls import LLMFailed, LLMReply
 from holdfast.core.run.decide.results import MISSING, NOTICE, accept_answer, refuse_result
-from holdfast.core.run.rules.approval_requests import ask_people, new_request
+from holdfast.core.run.rules.approval_requests import ask_people, asks, new_request
 from holdfast.core.run.rules.budget import NO_TOOL
 from holdfast.core.run.rules.closing_work import refuse_other_tool
 from holdfast.core.run.rules.compaction import summary_message
@@ -42,7 +42,7 @@ from holdfast.core.run.state.state import RunState
 from holdfast.core.run.waits.polling import call_problem
 from holdfast.core.run.waits.subagents import subagent_problem
 from holdfast.core.tools.arguments import canonical_arguments
-from holdfast.core.tools.effects import Effect, words_of
+from holdfast.core.tools.effects import Effect, PastEffect, words_of
 from holdfast.core.tools.spec import FINAL_RESULT
 
 Events = list[ev.AgentEvent]
@@ -103,13 +103,12 @@ def on_reply(state: RunState, reply: LLMReply, *, shown: int, at: datetime) -> E
 
 
 def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
+    """Return what follows from the calls of a reply; if none of them can run, the reply counts as rejected."""
     assert state.spec is not None
     assert reply.message is not None
     events: Events = []
-    opened = 0
     unasked: list[tuple[int, str, Verdict]] = []
     before = list(state.calls.past)
-    last = state.calls.count + len(reply.message.tool_calls)
     for number, written in enumerate(reply.message.tool_calls, start=state.calls.count + 1):
         # The same value is judged, shown, signed, recorded and run: never the LLM's own text.
         arguments = reply.arguments.get(written.id) or canonical_arguments(written.arguments)
@@ -118,46 +117,17 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
         if past:
             before.remove(past)
         events.append(ev.ToolCallRequested(number=number, call=call, past=past.key if past else ""))
-        gives_result = call.name == FINAL_RESULT and state.spec.gives_result
-        closing = NO_TOOL if state.account.closing == "asked" and not gives_result else ""
-        problem = closing or refuse_result(state, reply, call) or refuse_other_tool(state, call)
-        problem = problem or _problem(state.spec, call, at=at)
-        if state.features >= CUT_OFF_CALLS and number == last and may_be_cut_off(reply.finish_reason):
-            problem = CUT_OFF
-        if problem or call.id in reply.problems:
-            problem = reply.problems.get(call.id) or problem
+        problem = _problem(state, state.spec, reply, number, call, at=at)
+        if problem is not None:
             events.append(ev.ToolCallFinished(number=number, status="invalid", content=f"Not called: {problem}"))
             continue
         if state.constraints.kept and (cannot := refuse_call(state, number, call, past=past, at=at)):
             events += cannot
             continue
         verdict = judge_call(state, call)
-        twin = _twin_of(state, call, events)
-        if twin and verdict.verdict == "allow":
-            events.append(ev.ToolCallFinished(number=number, status="invalid", content=NOT_TWICE.format(twin=twin)))
-            continue
-        repeats, delay = delay_of(state, call, verdict)
-        unanswered, paced = pace_of(state, call, verdict, at=at)
-        event = ev.VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule)
-        if verdict.remembered:
-            waived = {"terms": verdict.terms, "requirements": verdict.requirements}
-            event = event.model_copy(update=waived)
-        if paced > delay:
-            event = event.model_copy(update={"unanswered": unanswered, "delay": paced})
-        elif delay:
-            event = event.model_copy(update={"repeats": repeats, "delay": delay})
-        events.append(event)
-        if verdict.verdict == "deny":
-            content = words_of(denial_of(verdict), past)
-            events.append(ev.ToolCallFinished(number=number, status="denied", content=content))
-        elif verdict.verdict == "ask" and state.unattended:
-            events.append(deny_unasked(number, verdict, past))
+        events += _on_verdict(state, number, call, verdict, past, events, at=at)
+        if verdict.verdict == "ask" and state.unattended:
             unasked.append((number, call.name, verdict))
-        elif verdict.verdict == "ask":
-            why = f"{verdict.reason or verdict.rule}; this reply has the very same call as call {twin}" if twin else ""
-            request = new_request(state, "approval", number, call, verdict, why=why, at=at, ahead=opened, past=past)
-            opened += 1
-            events.append(ask_people(state, request))
     ends = state.ending.learning or state.account.closing
     if not any(isinstance(event, ev.VerdictGiven) for event in events) and not ends:
         events.append(ev.ReplyRejected(reason="no call in it can run"))
@@ -169,11 +139,69 @@ def _on_calls(state: RunState, reply: LLMReply, *, at: datetime) -> Events:
     return events
 
 
-def _problem(spec: AgentSpec, call: ToolCall, *, at: datetime) -> str:
-    """Return why a call can never run; empty if it can."""
-    if spec.tool(call.name) is None:
-        return f"there is no tool named {call.name!r}"
-    return subagent_problem(spec, call) or call_problem(spec, call, at=at)
+def _problem(
+    state: RunState, spec: AgentSpec, reply: LLMReply, number: int, call: ToolCall, *, at: datetime
+) -> str | None:
+    """Return why a call can never run; None if it can."""
+    gives_result = call.name == FINAL_RESULT and spec.gives_result
+    problem = NO_TOOL if state.account.closing == "asked" and not gives_result else ""
+    problem = problem or refuse_result(state, reply, call) or refuse_other_tool(state, call)
+    if not problem and spec.tool(call.name) is None:
+        problem = f"there is no tool named {call.name!r}"
+    problem = problem or subagent_problem(spec, call) or call_problem(spec, call, at=at)
+    assert reply.message is not None
+    is_last = number == state.calls.count + len(reply.message.tool_calls)
+    if state.features >= CUT_OFF_CALLS and is_last and may_be_cut_off(reply.finish_reason):
+        problem = CUT_OFF
+    if call.id in reply.problems:
+        return reply.problems[call.id] or problem
+    return problem or None
+
+
+def _on_verdict(
+    state: RunState,
+    number: int,
+    call: ToolCall,
+    verdict: Verdict,
+    past: PastEffect | None,
+    before: Sequence[ev.AgentEvent],
+    *,
+    at: datetime,
+) -> Events:
+    """Return the events that follow from the policy's verdict on a call.
+
+    Args:
+        state: The state before the reply.
+        number: The call's number.
+        call: The call.
+        verdict: The verdict.
+        past: The effect that an identical call had before a reset; None for none.
+        before: The events of the reply so far.
+        at: Now.
+    """
+    twin = _twin_of(state, call, before)
+    if twin and verdict.verdict == "allow":
+        return [ev.ToolCallFinished(number=number, status="invalid", content=NOT_TWICE.format(twin=twin))]
+    repeats, delay = delay_of(state, call, verdict)
+    unanswered, paced = pace_of(state, call, verdict, at=at)
+    event = ev.VerdictGiven(number=number, verdict=verdict.verdict, rule=verdict.rule)
+    if verdict.remembered:
+        event = event.model_copy(update={"terms": verdict.terms, "requirements": verdict.requirements})
+    if paced > delay:
+        event = event.model_copy(update={"unanswered": unanswered, "delay": paced})
+    elif delay:
+        event = event.model_copy(update={"repeats": repeats, "delay": delay})
+    if verdict.verdict == "deny":
+        content = words_of(denial_of(verdict), past)
+        return [event, ev.ToolCallFinished(number=number, status="denied", content=content)]
+    if verdict.verdict == "ask" and state.unattended:
+        return [event, deny_unasked(number, verdict, past)]
+    if verdict.verdict == "ask":
+        why = f"{verdict.reason or verdict.rule}; this reply has the very same call as call {twin}" if twin else ""
+        ahead = sum(map(asks, before))
+        request = new_request(state, "approval", number, call, verdict, why=why, at=at, ahead=ahead, past=past)
+        return [event, ask_people(state, request)]
+    return [event]
 
 
 def _twin_of(state: RunState, call: ToolCall, events: Sequence[ev.AgentEvent]) -> int:

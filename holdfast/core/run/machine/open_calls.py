@@ -15,7 +15,7 @@ from datetime import datetime
 
 from holdfast.core.llm.blocks import text_of
 from holdfast.core.log.events import Finding
-from holdfast.core.mac.seals import ActivityResult, Unsealed, is_unsealed, order_name
+from holdfast.core.mac.seals import ActivityResult, Unsealed, call_name, is_unsealed
 from holdfast.core.run.contracts.commands import Call, Command, Failure, Request, Result, Sleep, Stop
 from holdfast.core.run.contracts.error_types import NOT_SEALED
 from holdfast.core.run.contracts.llm_calls import LLMRequest
@@ -123,7 +123,7 @@ class OpenCalls:
 
     def _named(self, request: Request, number: int, places: Places, *, seconds: float = 0) -> Call:
         call_id = self._next_id()
-        name = order_name(workflow_id=self._thread, first_run_id=self.first_run_id, number=call_id)
+        name = call_name(workflow_id=self._thread, first_run_id=self.first_run_id, number=call_id)
         return Call(call_id, request.model_copy(update={"order": name}), number, seconds, places)
 
     def _begin(self, call: Call | Sleep) -> None:

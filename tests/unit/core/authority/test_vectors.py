@@ -31,7 +31,7 @@ from holdfast.core.base.canonical import GENESIS, canonical, digest, exact_json
 from holdfast.core.budget.budget import Amounts
 from holdfast.core.llm.blocks import ToolCall
 from holdfast.core.log.event_log import digest_after
-from holdfast.core.mac.seals import order_name
+from holdfast.core.mac.seals import call_name
 from holdfast.core.tools.effects import effect_key
 from holdfast.core.tools.typed_context import context_digest
 
@@ -105,7 +105,7 @@ def vectors() -> dict[str, Any]:
 
 
 def _order() -> str:
-    return order_name(workflow_id="rel-1.2", first_run_id="r0", number=7)
+    return call_name(workflow_id="rel-1.2", first_run_id="r0", number=7)
 
 
 def _signed(statement: Signed) -> dict[str, str]:

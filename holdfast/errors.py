@@ -13,7 +13,7 @@
     ├── ContextInvalid       a typed context of a run is no instance of its model, too large, or holds a secret
     ├── ThreadIdInvalid      the thread id is not valid
     ├── ThreadExists         the thread has an open run
-    │   └── TaskDiffers      the thread was started with another task, or for another agent
+    │   └── TaskDiffers      the thread was started with another task, agent, context or conversation, or other nodes
     ├── ScheduleInvalid      a schedule's name, times or options are not valid
     ├── ScheduleExists       another schedule has this name
     ├── ScheduleNotFound     no schedule has this name
@@ -236,7 +236,7 @@ class ThreadExists(HoldfastError):
 
 
 class TaskDiffers(ThreadExists):
-    """The thread was started with another task, or for another agent."""
+    """The thread was started with another task, agent, context or conversation, or other nodes."""
 
 
 class ScheduleInvalid(HoldfastError):

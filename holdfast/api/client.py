@@ -223,7 +223,7 @@ class Client:
         """Start a thread. With a thread id, it starts at most once: repeating the start returns the existing thread.
 
         The start is durable when this returns; the next free worker runs it. Two starts are the same if the task, the
-        agent and the context are the same; the state of the thread does not matter.
+        agent, the context, the nodes and the conversation are the same; the state of the thread does not matter.
 
         Args:
             task: The task for the agent: text, or content blocks.
@@ -253,7 +253,8 @@ class Client:
                 none. None for OpenTelemetry's current span, if the program uses that; empty for none.
 
         Raises:
-            TaskDiffers: A thread with this id has another task, agent or context. `Thread.say` continues it.
+            TaskDiffers: A thread with this id has another task, agent, context or conversation, or other nodes.
+                `Thread.say` continues it.
             ContextInvalid: The context is no such instance, too large, or holds the value of a secret.
             TaskInvalid: The task is empty, too long, or neither text nor content blocks; or the conversation is too
                 large, or no list of messages.

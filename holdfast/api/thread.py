@@ -68,7 +68,8 @@ class Thread(Controls):
             agent: Another agent of the catalog, with its LLM and policy; None for the thread's agent.
             llm: The LLM of its agents, at the worker's endpoint; empty for their own.
             policy: A policy that judges the fork's calls in addition to the agent's: the strictest verdict applies, and
-                the agent's own policy names the approvers. None for no additional policy.
+                each policy that requires approval has to be satisfied by its own approvers. None for no additional
+                policy.
             workspace: A folder on the worker's machine; None for the fork's own folder.
             by: The person who forks it; None for the client's `by`.
             by_proven: Whether this program has authenticated that person, as in `Client.start`.

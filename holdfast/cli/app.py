@@ -52,8 +52,9 @@ HELP = """Start agent runs, look at them, and decide what they ask.
 
     \b
     Exit codes:
-      0 ok · 1 the run failed, was cancelled or diverges · 2 usage · 3 not found
-      4 no server, or no worker · 5 refused · 6 the run waits for a person (`start --wait`)
+      0 ok · 1 the run failed, was cancelled or diverges; `verify`: altered · 2 usage · 3 not found
+      4 no server, database or worker · 5 refused · 6 the run waits for a person (`start --wait`)
+      7 `verify`: not proven · 130 Ctrl-C
     """
 
 RUN = "Run agents"

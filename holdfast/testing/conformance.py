@@ -1,7 +1,7 @@
 """Conformance suites for `ThreadStore` and `ArtifactStore`: test classes to subclass in your own pytest suite.
 
     import pytest
-    from holdfast.core.stores import ThreadStore
+    from holdfast import ThreadStore
     from holdfast.testing import ThreadStoreConformance
     from mycompany.stores import MyThreads
 

@@ -33,7 +33,9 @@ async def extend(
     from holdfast.client.interventions import intervene
 
     if await loops.find_loop(threads, thread):
-        raise typer.BadParameter("a loop has no budget of its own; extend that of its iteration's run")
+        raise typer.BadParameter(
+            f"{thread} is a loop, whose limits `retry` grants again: extend an iteration, as {thread}-3"
+        )
     sent = await intervene(threads, thread, "extend", {**more, "by": name, "reason": reason}, private=private)
     return report_outcome(session, thread, sent)
 

@@ -49,11 +49,11 @@ class Approver(Definition):
     name: Name
     roles: tuple[Name, ...] = ()
     keys: tuple[Key, ...] = ()
-    """Public keys (`starter.py keygen`), for example one per device; each is sufficient."""
+    """Public keys (`holdfast keygen`), for example one per device; each is sufficient."""
 
 
 class Gateway(Definition):
-    """A service that authenticates people by other means and signs for their decisions (`gateway.py`)."""
+    """A service that authenticates people by other means and signs for their decisions (`holdfast gateway`)."""
 
     name: Name
     keys: tuple[Key, ...] = Field(min_length=1)

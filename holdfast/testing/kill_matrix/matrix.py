@@ -73,7 +73,7 @@ class KillMatrix:
     """A context manager that runs a worker with your catalog on its own Temporal server and database.
 
     Args:
-        catalog: `package.module:attribute`, as for `worker.py`.
+        catalog: `package.module:attribute`, as for `holdfast worker --catalog`.
         script: The LLM's replies.
         effects: Returns the number of times that each effect has happened in the outside world, by its key
             (`ToolContext.key`).

@@ -135,14 +135,14 @@ def assemble(
     catalog = with_builtin_tools(catalog, artifacts=artifacts, memories=memories, threads=threads, secrets=secrets)
     notifier = notifier or Notifier()
     endpoints = llm if isinstance(llm, Endpoints) else Endpoints.only(llm)
-    handover = InProcessAnswers()
-    transcripts = TranscriptCache(threads, handover=handover)
+    in_process = InProcessAnswers()
+    transcripts = TranscriptCache(threads, in_process=in_process)
     layers = [resources[each] if isinstance(each, type) else each for each in catalog.middleware]
     middleware = MiddlewareStack(layers) if layers else None
     chains = Chains()
     record = Record(threads, artifacts, chains=chains, seal=seal)
     streams = ReplyStreams(publisher, secrets) if publisher else None
-    archive = Archive(record, ledger, forget=transcripts.forget, handover=handover)
+    archive = Archive(record, ledger, forget=transcripts.forget, in_process=in_process)
     loop_record = LoopRecord(record, threads)
     loops = Loops(
         catalog,
@@ -190,5 +190,5 @@ def assemble(
     gate = NodeGate(node, node_policy, catalog.tools)
     tracing = (TraceContext(chains),) if traced else ()
     redacting = (Redacting(secrets),) if secrets.forms else ()
-    own = (*redacting, RequestCheck(chains, signer), *tracing, gate, handover, DropToolHeartbeats())
+    own = (*redacting, RequestCheck(chains, signer), *tracing, gate, in_process, DropToolHeartbeats())
     return Assembly(tuple(activities), (*own, *interceptors))

@@ -28,7 +28,7 @@ from temporalio.worker import (
 from holdfast.activities.safe_logs import SafeLogger
 from holdfast.client.reading.executions import describe, own_client
 from holdfast.core.mac.seals import ActivityRequest, ActivityResult, belongs, is_unsealed
-from holdfast.core.run.contracts.commands import HAND_OVER, Answers, Caller, Request
+from holdfast.core.run.contracts.commands import GIVE_ANSWERS, Answers, Caller, Request
 from holdfast.core.run.contracts.error_types import NOT_SEALED
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.run.contracts.record import ArchiveRequest
@@ -77,7 +77,7 @@ class InProcessAnswers(Interceptor):
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
         """Offer `give` to the worker's workflows: nothing else is intercepted."""
-        input.unsafe_extern_functions[HAND_OVER] = self.give
+        input.unsafe_extern_functions[GIVE_ANSWERS] = self.give
 
     def give(self, run: AgentRun, request: Request, *, caller: Caller) -> None:
         """Keep the answers that the activity of a request will query the run for, in their present state.
@@ -133,7 +133,7 @@ class CallingRun:
     Args:
         thread: The id of its thread, which is the workflow id.
         handle: A handle of this one Temporal run.
-        handed: The answers that the run has passed in process, by query.
+        passed: The answers that the run has passed in process, by query.
     """
 
     def __init__(self, thread: str, handle: WorkflowHandle[Any, Any], passed: Answers = NO_ANSWERS) -> None:
@@ -142,17 +142,17 @@ class CallingRun:
         self._passed = passed
 
     @classmethod
-    def of(cls, request: Request | None = None, *, handover: InProcessAnswers | None = None) -> Self:
+    def of(cls, request: Request | None = None, *, in_process: InProcessAnswers | None = None) -> Self:
         """Return the run that called the current activity.
 
         Args:
             request: The activity's request, which the run passed its answers with; None to query the run anyway.
-            handover: Holds the answers that runs pass in process; None to query the run anyway.
+            in_process: Holds the answers that runs pass in process; None to query the run anyway.
         """
         thread, info = calling_thread(), activity.info()
         run_id = info.workflow_run_id
         caller = Caller(info.workflow_namespace or "", thread, run_id or "")
-        passed = handover.take(request, caller=caller) if handover and request else NO_ANSWERS
+        passed = in_process.take(request, caller=caller) if in_process and request else NO_ANSWERS
         return cls(thread, own_client().get_workflow_handle(thread, run_id=run_id), passed)
 
     async def query(self, query: str, *args: Any) -> Any:

@@ -11,7 +11,7 @@ from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributeUp
 from temporalio.exceptions import FailureError
 from temporalio.workflow import ActivityCancellationType
 
-from holdfast.core.run.contracts.commands import HAND_OVER, KEEP_TRACE, Call, Caller, Failure, Request, Sleep
+from holdfast.core.run.contracts.commands import GIVE_ANSWERS, KEEP_TRACE, Call, Caller, Failure, Request, Sleep
 from holdfast.core.run.contracts.llm_calls import LLMRequest
 from holdfast.core.run.contracts.record import ArchiveRequest
 from holdfast.core.run.contracts.table import PATIENT, Activity, RequestT, ResultT, StateT, activity_of
@@ -134,7 +134,7 @@ async def wait_for_end(started: asyncio.Future[Any]) -> CallEnd:
 def pass_in_process(run: AgentRun, request: Request) -> None:
     """Pass in process the lines that the activity would otherwise query, if the worker supports that."""
     reads = isinstance(request, LLMRequest | ArchiveRequest)
-    if reads and (pass_lines := workflow.extern_functions().get(HAND_OVER)):
+    if reads and (pass_lines := workflow.extern_functions().get(GIVE_ANSWERS)):
         info = workflow.info()
         pass_lines(run, request, caller=Caller(info.namespace, info.workflow_id, info.run_id))
 

@@ -100,7 +100,7 @@ class TranscriptCache:
 
     Args:
         record: The permanent record, for messages from before the calling Temporal run.
-        handover: Holds the pages that the worker's runs pass in process; None to query them instead.
+        in_process: Holds the pages that the worker's runs pass in process; None to query them instead.
         limit: The most bytes of messages to keep, over all threads.
     """
 
@@ -108,11 +108,11 @@ class TranscriptCache:
         self,
         record: ThreadStore,
         *,
-        handover: InProcessAnswers | None = None,
+        in_process: InProcessAnswers | None = None,
         limit: int = 256_000_000,
     ) -> None:
         self._record = record
-        self._handover = handover
+        self._in_process = in_process
         self._limit = limit
         self._size = 0
         self._transcripts: OrderedDict[str, CachedTranscript] = OrderedDict()
@@ -131,7 +131,7 @@ class TranscriptCache:
         Raises:
             TranscriptMismatch: The messages of the workflow and the record do not have the digest of the request.
         """
-        run, ref = CallingRun.of(request, handover=self._handover), request.transcript
+        run, ref = CallingRun.of(request, in_process=self._in_process), request.transcript
         thread = run.thread
         # Removed while in use: an overlapping second attempt of the same call builds its own.
         cached = self._transcripts.pop(thread, None)

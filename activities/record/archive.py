@@ -27,7 +27,7 @@ class Archive:
         record: The permanent record.
         ledger: The effects of threads.
         forget: Called after archiving a run that pauses; drops this worker's cache of it.
-        handover: Holds the pages that the worker's runs pass in process; None to query them instead.
+        in_process: Holds the pages that the worker's runs pass in process; None to query them instead.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class Archive:
         ledger: EffectLedger,
         *,
         forget: Callable[[], None],
-        handover: InProcessAnswers | None = None,
+        in_process: InProcessAnswers | None = None,
     ) -> None:
         self._record = record
         self._ledger = ledger
         self._forget = forget
-        self._handover = handover
+        self._in_process = in_process
 
     @activity.defn
     async def archive(self, request: ArchiveRequest) -> Archived:
@@ -51,7 +51,7 @@ class Archive:
                 return await self._archive(request)
 
     async def _archive(self, request: ArchiveRequest) -> Archived:
-        run = CallingRun.of(request, handover=self._handover)
+        run = CallingRun.of(request, in_process=self._in_process)
         thread = run.thread
         require_own_id(thread)
         before = await self._record.forked_lines(thread, request.fork) if request.fork else []

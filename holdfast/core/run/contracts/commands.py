@@ -132,7 +132,7 @@ KEEP_TRACE = "holdfast_keep_trace"
 """The function of a worker by which a moved run names the chain whose trace its log lines belong to; only if runs are
 traced."""
 
-HAND_OVER = "holdfast_hand_over"
+GIVE_ANSWERS = "holdfast_give_answers"
 """The name under which a worker offers its workflows the function that receives a run's answers
 (`holdfast.activities.calling_run`)."""
 

@@ -47,7 +47,7 @@ from holdfast.core.llm.blocks import (
 )
 from holdfast.core.llm.chat_stream import ChatStream
 from holdfast.core.llm.deltas import ReplyStream, asking_to_stream
-from holdfast.core.llm.finish_reasons import finish_reason
+from holdfast.core.llm.finish_reasons import CALLS, STOP, finish_reason
 from holdfast.core.llm.messages import AnyMessage, AssistantMessage, ToolMessage, Usage, UserMessage
 from holdfast.core.llm.options import LLMOptions
 
@@ -115,7 +115,7 @@ class ChatCompletions:
     def decode(self, answer: Mapping[str, Any], *, ids: str, used: Collection[str] = ()) -> Decoded:
         """See `Adapter`."""
         answer = recordable(answer)
-        choice = as_dict(next(iter(as_list(answer.get("choices"))), None))
+        choice = _choice(answer)
         return Decoded(
             message=self._message(as_dict(choice.get("message")), ids=ids, used=used),
             finish_reason=finish_reason(choice.get("finish_reason")),
@@ -260,6 +260,18 @@ class ChatCompletions:
 def _described(tool: ToolDescription) -> dict[str, Any]:
     strict = {"strict": True} if tool.strict else {}
     return {"name": tool.name, "description": tool.description, "parameters": tool.parameters, **strict}
+
+
+def _choice(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the reply. Some servers (GitHub Copilot) have its text in one choice, and its calls in another."""
+    first, *others = [as_dict(each) for each in as_list(answer.get("choices"))] or [{}]
+    message = as_dict(first.get("message"))
+    with_calls = next((each for each in others if _calls(as_dict(each.get("message")))), None)
+    if with_calls is None or _calls(message):
+        return first
+    both = {**as_dict(with_calls["message"]), **{name: value for name, value in message.items() if value}}
+    ended = finish_reason(first.get("finish_reason")) in (STOP, CALLS)
+    return {**first, **(with_calls if ended else {}), "message": both}
 
 
 def _calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:

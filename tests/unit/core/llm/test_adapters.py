@@ -283,6 +283,26 @@ def test_calls_have_ids_of_their_own(api: Api) -> None:
     assert [call.id for call in later.tool_calls] == ["step__0", "step_0", "step__2", "step__3", "step__4", "step__5"]
 
 
+def test_a_reply_in_two_choices_is_one() -> None:
+    """A server that has the text in one choice and the calls in another has made one reply; a cut text stays cut."""
+    chat = ADAPTERS[0]
+    call = {"id": "a", "function": {"name": "look", "arguments": "{}"}}
+    text = {"message": {"content": "I look.", "tool_calls": []}, "finish_reason": "stop"}
+    calls = {"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}
+
+    def decoded(*choices: Wire) -> tuple[str, list[str], str]:
+        reply = chat.decode({"choices": list(choices)}, ids="step")
+        assert reply.message is not None
+        return reply.message.text, [each.name for each in reply.message.tool_calls], reply.finish_reason
+
+    assert decoded(text, calls) == ("I look.", ["look"], "tool_calls")
+    assert decoded(text | {"finish_reason": "length"}, calls) == ("I look.", ["look"], "length")
+    assert decoded(calls, calls, text) == ("", ["look"], "tool_calls")
+    assert decoded(text, text) == ("I look.", [], "stop")
+    broken = chat.decode({"choices": [text, calls | {"error": {"message": "lost"}}]}, ids="step")
+    assert broken.failure == "lost"
+
+
 @pytest.mark.parametrize(
     ("issuer", "answer", "reason"),
     [

@@ -197,7 +197,7 @@ async def start_agent(
         budget: The run's budget, within the agent's own; None for the agent's.
         context: The run's typed context: an instance of the model in `Agent(context=…)`, or its fields as JSON. None
             for no context.
-        unattended: Whether nobody is there for the run: `when_blocked="fail"`.
+        unattended: Whether the run fails instead of waiting for a person: `when_blocked="fail"`.
         when_blocked: What the run does if it cannot continue without a person: `fail` with the cause, or `wait`. None
             for the agent's own.
         nodes: The nodes that may execute the run and its sub-agents, as in `Client.start`; empty for those of the

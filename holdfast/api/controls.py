@@ -222,7 +222,7 @@ class Controls(Dialogue):
         reason: str = "",
         key: Path | str | None = None,
     ) -> UpdateResult:
-        """Remove a constraint: the policy judges calls that a tool reported as impossible like any others again.
+        """Remove a constraint. The policy then judges the calls that it rejected like any other call.
 
         The LLM is not notified: give it a message with `say` if it should try again. The message continues a closed
         thread, in a run that records the lift before its agent reads the message.

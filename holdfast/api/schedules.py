@@ -137,8 +137,8 @@ class Schedules:
             budget: The budget of each run, within the agent's own budget; None for the agent's budget.
             context: The typed context of each run, as in `Client.start`; None for no context.
             nodes: The nodes that may execute the runs, as in `Client.start`; empty for those of the agent.
-            unattended: Whether nobody is there for the runs: each fails instead of waiting for a person, as with
-                `Client.start`. With `overlap="skip"`, a run that waits would hold up all later ones.
+            unattended: Whether each run fails instead of waiting for a person, as with `Client.start`. With
+                `overlap="skip"`, a run that waits would hold up all later ones.
             replace: Replace another schedule with this name; a paused one stays paused.
 
         Raises:

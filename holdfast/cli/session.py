@@ -203,7 +203,7 @@ class Session:
     def note_forgotten(self, thread: str) -> None:
         """Print that only the permanent record has a thread."""
         if origin := origin_of(thread):
-            self.output.note(f"{visible(thread)} is the log that a reset of {visible(origin)} has set aside.")
+            self.output.note(f"{visible(thread)} is an archived branch of {visible(origin)}: a reset abandoned it.")
             return
         self.output.note(
             f"Temporal does not have {visible(thread)} any more; this is from its permanent record. "

@@ -28,7 +28,9 @@ LOADING_SECONDS = 0.05
 EARLY = frozenset({"unknown_update", "busy", "unknown_request", "nothing_to_compact"})
 """The outcomes with which a run rejects what it cannot take before its agent is loaded."""
 
-UNSIGNED = "not signed, for no worker says what the run is like now: a policy that requires signatures refuses it"
+UNSIGNED = (
+    "not signed, because no worker reported the run's current state; a policy that requires signatures will reject it"
+)
 
 
 async def intervene(

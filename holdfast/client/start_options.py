@@ -125,7 +125,7 @@ def check_own_id(thread: str) -> str:
     check_thread_id(thread)
     if origin := origin_of(thread):
         raise ThreadIdInvalid(
-            f"{thread!r} is the part of {origin!r} that a reset has set aside, and no run can continue it; "
+            f"{thread!r} is an archived branch of {origin!r}, which a reset abandoned, and no run can continue it; "
             f"continue {origin!r}, or choose another id"
         )
     if thread.startswith(LAUNCHER):

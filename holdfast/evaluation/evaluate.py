@@ -43,5 +43,5 @@ async def evaluate_run(runner: EvalRunner, folder: Path, run: DatasetRun, *, age
     except (FileUnreadable, NotPlayable) as error:
         return Evaluation(run=run.file, unplayable=str(error))
     except (HoldfastError, RPCError) as error:
-        return Evaluation(run=run.file, unplayable=f"{run.file}: its play failed: {error}")
+        return Evaluation(run=run.file, unplayable=f"{run.file}: its rerun failed: {error}")
     return expected(evaluation, run.expect, result_has=run.result_has)

@@ -55,11 +55,11 @@ async def read_run(path: Path) -> Recording:
         )
         raise NotPlayable(f"{path} does not hold: {location}: {verification.reason}. {verification.advice}".strip())
     if verification.redacted:
-        raise NotPlayable(f"{path} is redacted: it has no words to play; export the thread without --redact")
+        raise NotPlayable(f"{path} is redacted: it has no texts for a rerun; export the thread without --redact")
     try:
         return await asyncio.to_thread(lambda: read_recording(_events(path, head=verification.head)))
     except NotPlayable as error:
-        raise NotPlayable(f"{path} cannot be played: {error}") from None
+        raise NotPlayable(f"{path} cannot be rerun: {error}") from None
     except (
         ArithmeticError,
         AttributeError,
@@ -67,7 +67,7 @@ async def read_run(path: Path) -> Recording:
         TypeError,
         ValueError,
     ) as error:  # fields that no release has written
-        raise NotPlayable(f"{path} cannot be played: its log is forged ({type(error).__name__}: {error})") from None
+        raise NotPlayable(f"{path} cannot be rerun: its log is forged ({type(error).__name__}: {error})") from None
 
 
 def _check_size(path: Path) -> None:
@@ -77,7 +77,7 @@ def _check_size(path: Path) -> None:
         if events > MAX_EVENTS or size > MAX_LOG_BYTES:
             raise NotPlayable(
                 f"{path} has {events:,} events with {size:,} bytes; at most {MAX_EVENTS:,} with {MAX_LOG_BYTES:,} "
-                "are played"
+                "are rerun"
             )
 
 

@@ -164,7 +164,7 @@ class _Activity(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         rerun, (request, *_) = self._interceptor.reruns.get(activity.info().workflow_id or ""), input.args
         if rerun is None:
-            raise _refused("no play has this thread")
+            raise _refused("no rerun has this thread")
         match request:
             case ToolRequest():
                 return rerun.answer(request)
@@ -175,7 +175,7 @@ class _Activity(ActivityInboundInterceptor):
             case LLMRequest():
                 await rerun.before_reply(request)
         if not isinstance(request, _ALLOWED):
-            raise _refused("a play runs nothing but its LLM")
+            raise _refused("a rerun executes nothing but its LLM calls")
         return await super().execute_activity(input)
 
 

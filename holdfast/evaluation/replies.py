@@ -61,7 +61,7 @@ class RecordedReplies:
         with self._lock:
             replies = self._replies.get(str(conversation.request.get(FIELD)))
             if replies is None:
-                return fail(400, "no play has this thread")
+                return fail(400, "no rerun has this thread")
             if name not in replies.sent:
                 replies.sent[name] = _next(replies, conversation)
             return replies.sent[name]

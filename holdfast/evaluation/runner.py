@@ -66,10 +66,10 @@ async def open_eval_runner(
     warnings.filterwarnings("ignore", message="Cannot find activity to cancel", category=UserWarning)
     server = await asyncio.to_thread(shared_server)
     temporal = await connect({"target_host": server.address, "namespace": NAMESPACE}, seals=server.seals)
-    record, interceptor, queue = InMemoryThreads(), RerunInterceptor(), f"play-{uuid4().hex[:8]}"
+    record, interceptor, queue = InMemoryThreads(), RerunInterceptor(), f"rerun-{uuid4().hex[:8]}"
     hosting: Any = import_module("holdfast.hosting.assembly")  # the only one that imports both sides
     async with AsyncExitStack() as cleanup:
-        folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-play-")))
+        folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-rerun-")))
         built = hosting.build_worker(
             temporal,
             task_queue=queue,
@@ -144,7 +144,7 @@ class EvalRunner:
         if name is not None and name not in self._catalog.agents:
             known = ", ".join(self._catalog.agents)
             raise NotPlayable(f"{run}: the catalog has no agent {name!r}; choose another one: {known}")
-        thread = f"play-{uuid4().hex}"
+        thread = f"rerun-{uuid4().hex}"
         (folder := self._folder / thread).mkdir()
         rerun = Rerun(thread, recording, folder, tuple(stubs))
         self._interceptor.reruns[thread] = rerun
@@ -161,11 +161,11 @@ class EvalRunner:
                 trajectory = trajectory_of(await events_of(handle))
         except TimeoutError:
             raise NotPlayable(
-                f"{run}: its play took longer than {self._patience:g} s{await self._retries(thread)}"
+                f"{run}: its rerun took longer than {self._patience:g} s{await self._retries(thread)}"
             ) from None
         finally:
             with suppress(RPCError):  # it is closed
-                await self._temporal.get_workflow_handle(thread).terminate("the play has ended")
+                await self._temporal.get_workflow_handle(thread).terminate("the rerun has ended")
             del self._interceptor.reruns[thread]
             if script:
                 script.drop(thread)

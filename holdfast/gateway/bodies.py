@@ -289,7 +289,7 @@ class EventBody(Body):
 
 
 class LiftBody(ReasonBody):
-    """A constraint to lift: the policy judges the calls that it refuses again."""
+    """A constraint to remove: the policy then judges the calls that it rejected like any other call."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"constraint": 3, "reason": "the invoice is unlocked"}]})
 

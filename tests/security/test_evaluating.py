@@ -131,7 +131,7 @@ async def test_only_a_file_that_fits_a_worker_is_rerun(recorded: Path, monkeypat
         await read_run(path)
     monkeypatch.setattr(files, "verify_file", None)  # it would take long
     monkeypatch.setattr(files, "MAX_LOG_BYTES", 2_000_000)
-    with pytest.raises(NotPlayable, match="are played"):
+    with pytest.raises(NotPlayable, match="are rerun"):
         await read_run(path)
 
 
@@ -173,6 +173,6 @@ async def test_a_rerun_serves_only_its_own_threads(recorded: Path) -> None:
         started = await player._threads.start("Wipe sda.", options=StartOptions(agent="op"))
         with pytest.raises(WorkflowFailureError):
             await client.get_workflow_handle(started.thread).result()
-        assert queue.startswith("play-")
+        assert queue.startswith("rerun-")
         assert (await player.rerun(recording, run="x")).ended == "completed"
     assert RAN == []

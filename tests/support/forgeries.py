@@ -566,7 +566,7 @@ FORGERIES = (
         "another task, and a stranger's word for a reset",
         and_then(_REWRITTEN, partial(seal, private=MALLORY, gone="reset")),
     ),
-    _of("another task, sealed anew with the node's own key", and_then(_REWRITTEN, seal_again)),
+    _of("another task, with new checkpoints signed by the node's own key", and_then(_REWRITTEN, seal_again)),
 )
 
 LIMITS = (

@@ -157,7 +157,7 @@ async def verify(
     unchecked += [*_unproven(history, log, trusted=trusted), *lost(log.losses), *unchecked_results(log.calls)]
     compared = CheckpointComparison(unchecked=() if history.digests else (NONE_GIVEN,))
     if seals and origin != thread:
-        reason = f"seals are of threads, and this log was set aside: verify {origin}"
+        reason = f"seals are of threads, and a reset abandoned this log: verify {origin}"
         compared = CheckpointComparison(unchecked=(Unchecked("anchors", reason),))
     elif seals:
         compared = await compare_thread(threads, seals, record, history, evidence)

@@ -333,7 +333,7 @@ def _summary(event: JSON) -> str:
             until = f" until {clock(event['until'])}" if event["until"] else ""
             return brief(f"by {principal_text(event)}{until}" + (f": {event['reason']}" if event["reason"] else ""))
         case "run_resumed":
-            by = f"by {principal_text(event)}" if event["by"] else "by itself, for its time is over"
+            by = f"by {principal_text(event)}" if event["by"] else "automatically, because its time is over"
             return brief(by + (f": {event['reason']}" if event["reason"] else ""))
         case "signal_rejected":
             by = f" by {event['by']}" if event["by"] else ""

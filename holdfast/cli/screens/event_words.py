@@ -176,7 +176,7 @@ def authority_text(event: JSON) -> str:
             text = f"{principal_text(event)} to {event['to']}, until {clock(event['until'])}{reason}"
         case "key_revoked":
             reason = f": {event['reason']}" if event["reason"] else ""
-            text = f"{event['revoked']} counts no longer, by {principal_text(event)}{reason}"
+            text = f"{event['revoked']} no longer counts, by {principal_text(event)}{reason}"
         case _:
             text = f"{principal_text(event)} from {event['to']}"
     return brief(text, 240)

@@ -128,8 +128,8 @@ def terms_text(request: JSON) -> str:
         then = "denied" if request.get("on_expiry", "deny") == "deny" else "approved"
         terms.append(f"{then} at {clock(request['expires_at'])}")
     if request.get("settles_at"):
-        until, held = clock(request["settles_at"]), "an absent or undo before that is held until then"
-        terms.append(f"a request of it may still arrive until {until}: {held}")
+        until = clock(request["settles_at"])
+        terms.append(f"the call's request may still arrive until {until}; an earlier absent or undo takes effect then")
     text = "; ".join(terms)
     return text[:1].upper() + text[1:]
 

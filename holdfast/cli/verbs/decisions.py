@@ -200,7 +200,7 @@ async def lift(
     reason: Reason = "",
     key: Key = None,
 ) -> int:
-    """Lift a constraint: the calls that it refuses are judged by the policy again.
+    """Remove a constraint. The policy then judges the calls that it rejected like any other call.
 
     Number 0 lets the effects of a fork run as the policy says.
     """

@@ -102,7 +102,7 @@ async def _endpoint(session: Session, settings: "Settings", llm: str | None, cle
     others = settings.own_endpoints
     if settings.scripted and not settings.script and not (others if llm is None else is_reference(llm, others)):
         raise SettingsError(
-            "neither OPENAI_API_KEY nor OPENAI_BASE_URL is set. Set one, or play the recorded replies: --llm recorded"
+            "neither OPENAI_API_KEY nor OPENAI_BASE_URL is set. Set one, or use the recorded replies: --llm recorded"
         )
     opened = open_endpoints(settings, dev=settings.script is not None, say=session.output.note)
     return Endpoint(await cleanup.enter_async_context(opened), settings.default_llm, llm=llm)

@@ -69,7 +69,7 @@ async def publish(
         Text(f"Sent to {count(len(published.sent), 'run')} that waited for it; its id is {published.id}"),
     )
     for thread, why in unreached.items():
-        session.output.note(f"{thread} was not sent it: {visible(why)}")
+        session.output.note(f"Not sent to {thread}: {visible(why)}")
     if unreached:
         session.output.note(f"Send it again: {CLI.command('publish', published.event, '--id', published.id)}")
     return FAILED if unreached else OK

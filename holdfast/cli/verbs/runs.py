@@ -102,7 +102,8 @@ async def refine(
     """Refine the task of a run: narrow it, replace it, correct it, or reclassify the run, without a restart.
 
     The agent reads who did it, and how. Requests, approvals and the policy stay as they are. --reclassify changes the
-    run itself: another agent, whose calls the policy so far still judges, a lower trust level, or a smaller budget.
+    run itself: another agent (the previous policy still judges its calls, too), a lower trust level, or a smaller
+    budget.
     """
     options = {"narrow": narrow, "rescope": rescope, "correct": correct, "reclassify": reclassify}
     chosen = [(kind, text) for kind, text in options.items() if text is not None]

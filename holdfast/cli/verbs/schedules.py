@@ -96,9 +96,7 @@ async def add(
 
     person = session.person(by)
     if not session.is_own(person):
-        session.output.note(
-            f"You add this for {visible(person)}, and you are somebody else: its runs have no access to their memory."
-        )
+        session.output.note(f"You are not {visible(person)}, so its runs cannot use that person's memory.")
     definition = Definition(
         task=content,
         cron=cron,

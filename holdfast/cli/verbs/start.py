@@ -117,9 +117,7 @@ async def start(
     requester = normalized_name(by or session.settings.by or "")
     if not session.is_own(requester):
         name = visible(requester)
-        session.output.note(
-            f"You start this for {name}, and you are somebody else: the run has no access to their memory."
-        )
+        session.output.note(f"You are not {name}, so the run cannot use the memory of {name}.")
     options = StartOptions(
         agent=agent,
         # The worker, which may be on another machine, checks that the folder exists.

@@ -210,7 +210,7 @@ class Agent(Definition):
     puts itself to sleep, and `run_status`."""
     publishes: bool = False
     """Whether the agent has the tools `publish_event` and `wake_run`, with which it sends events to other runs of the
-    same starter."""
+    same requester, if both names are proven."""
     refines: bool = False
     """Whether the agent has the tool `refine_task`, with which it asks people to change its own task."""
     subagents: _Agents = ()

@@ -172,7 +172,7 @@ def _divergence(recorded: Trajectory, rerun: Trajectory) -> tuple[int | None, st
     for step, (before, now) in enumerate(zip_longest(recorded.steps, rerun.steps, fillvalue=()), 1):
         for one, other in zip_longest(before, now):
             if one is None or other is None or (one.digest, one.refused) != (other.digest, other.refused):
-                return step, f"the recording {_described(one)}, the play {_described(other)}"
+                return step, f"the recording {_described(one)}, the rerun {_described(other)}"
     return None, ""
 
 

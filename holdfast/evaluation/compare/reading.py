@@ -90,9 +90,9 @@ class _Recorder:
         before, self._state = self._state, evolve(self._state, event)
         match event:
             case ev.RunForked():
-                raise NotPlayable(f"it is a fork; play the thread that it was forked from, {event.point.thread}")
+                raise NotPlayable(f"it is a fork; rerun the thread that it was forked from, {event.point.thread}")
             case ev.RunStarted() if event.lineage:
-                raise NotPlayable(f"it is a sub-agent's; play the thread that started it, {event.lineage.parent}")
+                raise NotPlayable(f"it is a sub-agent's; rerun the thread that started it, {event.lineage.parent}")
             case ev.RunStarted():
                 self.started = self.started or event
             case ev.AgentLoaded():

@@ -219,7 +219,8 @@ ROUTES = (
         "lift_constraint",
         "decide",
         LiftBody,
-        "Lift a constraint: the policy judges the calls that it refuses again. A closed thread needs a message.",
+        "Remove a constraint. The policy then judges the calls that it rejected like any other call. A closed thread "
+        "needs a message.",
     ),
     Route(
         "retry",

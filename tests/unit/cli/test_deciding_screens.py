@@ -69,7 +69,7 @@ def test_a_question_explains_the_delay_of_an_early_answer() -> None:
     terms, until = Terms(), clock("2026-01-02T03:04:05+00:00")
     request = PAY.model_copy(update={"kind": "reconcile", "terms": terms, "settles_at": NOW})
     assert terms_text(view(request)) == (
-        f"A request of it may still arrive until {until}: an absent or undo before that is held until then"
+        f"The call's request may still arrive until {until}; an earlier absent or undo takes effect then"
     )
     assert f"may still arrive until {until}" in request_screen(view(request)).plain
 

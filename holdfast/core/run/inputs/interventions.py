@@ -162,7 +162,7 @@ INTERVENTIONS: dict[str, Intervention[Any]] = {
     ),
     # Approvers change authority and constraints.
     "delegate_authority": _statement(
-        'Lend your approval authority: {"by", "to", "seconds"}.', AuthorityDelegation, on_delegation, since=0
+        'Delegate your approval authority: {"by", "to", "seconds"}.', AuthorityDelegation, on_delegation, since=0
     ),
     "revoke": _statement(
         'Revoke a remembered rule or a delegation: {"by", "remembered"} or {"by", "delegated_to"}.',

@@ -239,7 +239,7 @@ class Client:
                 agent's budget.
             context: The run's typed context: an instance of the model in `Agent(context=…)`, or its fields as JSON. The
                 worker validates it. None for no context.
-            unattended: Whether nobody is there for the run, as for a nightly report: `when_blocked="fail"`.
+            unattended: Whether the run fails instead of waiting for a person: `when_blocked="fail"`.
             when_blocked: What the run does if it cannot continue without a person. `fail`: it and its sub-agents fail,
                 and the `cause` of `RunFailed` is `ApprovalRequired`, `StepLimit`, `LLMRejected`, … Only effects whose
                 outcome is unknown are kept for a person. `wait`: it waits. None for the agent's own.

@@ -300,6 +300,22 @@ async def test_the_wait_for_a_thread_is_not_the_functions_time(monkeypatch: pyte
     assert await second == "made"
 
 
+async def test_a_call_that_is_cancelled_while_it_waits_lets_no_other_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its turn had not come, so there is none to pass on: the next call waits for a free thread."""
+    monkeypatch.setattr(tool_threads, "MAX_THREADS", 1)
+    leave = threading.Event()
+    first = asyncio.ensure_future(called(leave.wait))
+    await asyncio.sleep(0.05)
+    second, third = asyncio.ensure_future(called(lambda: "second")), asyncio.ensure_future(called(lambda: "third"))
+    await asyncio.sleep(0.05)
+    second.cancel()
+    await asyncio.sleep(0.1)
+    assert not third.done()
+    leave.set()
+    assert await first
+    assert await third == "third"
+
+
 async def test_hanging_calls_leave_threads_to_other_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tool may have a bounded number of hanging calls; further calls are rejected with the reason, and other tools
     run.

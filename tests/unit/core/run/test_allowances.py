@@ -34,7 +34,7 @@ from holdfast.core.run.contracts.subagents import (
     SubagentReport,
     SubagentReports,
 )
-from holdfast.core.run.rules.allowances import TOO_LARGE, TOO_SMALL
+from holdfast.core.run.rules.allowances import TOO_LARGE, TOO_SMALL, allowances
 from holdfast.errors import EventOutOfPlace
 from tests.support.people import PEOPLE
 from tests.support.plays import SUBAGENT_TOOLS
@@ -99,6 +99,20 @@ def report_existing(thread: Thread, *budgets: Budget | None) -> None:
         for each, budget in zip(call.request.children, budgets, strict=True)
     ]
     thread.end(call, StartedSubagents(children=tuple(existing)))
+
+
+def test_calls_without_room_reserve_nothing() -> None:
+    """No more calls get an allowance than sub-agents may start, in the order of the calls."""
+    thread = parent(Budget(steps=20))
+    delegate(thread, False, False, False)
+    waiting = [thread.state.calls.get(number) for number in (1, 2, 3)]
+    state = replace(thread.state, account=Account.open(Budget(steps=20), None, tokens=1))
+    assert [[event.call for event in allowances(state, waiting, room=room)] for room in (-1, 0, 2, 9)] == [
+        [],
+        [],
+        [1, 2],
+        [1, 2, 3],
+    ]
 
 
 def test_the_current_reservation_covers_a_sub_agent_from_before_a_reset() -> None:

@@ -4,7 +4,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from holdfast.core.base.models import replace
+from holdfast.core.log.events import ToolCallFinished
+from holdfast.core.run.state.constraints import Constraints
 from holdfast.core.run.state.features import FEATURES
+from holdfast.core.run.waits.dormancy import on_sleep_due
 from tests.support.runs import NOW, Thread, loaded_thread
 from tests.unit.core.run.test_constraints import cannot
 from tests.unit.core.run.test_dormancy import audited, calling, continue_as_new, result, sleeper
@@ -42,6 +46,16 @@ def test_it_wakes_when_a_person_lifts_the_constraint() -> None:
         assert result(thread, 2).text.startswith("Constraint 1 ended after 1h")
         assert not thread.state.dormancy.waits
         audited(thread)
+
+
+def test_it_wakes_when_the_constraint_was_about_nodes_of_another_cluster() -> None:
+    """An import drops such a constraint, so nobody could lift it any more."""
+    thread = sleeping(None)
+    here = replace(thread.state, constraints=Constraints())
+    assert not on_sleep_due(thread.state, at=thread.at)
+    (woken,) = on_sleep_due(here, at=thread.at)
+    assert isinstance(woken, ToolCallFinished)
+    assert woken.number == 2
 
 
 def test_lifting_another_constraint_does_not_wake_it() -> None:

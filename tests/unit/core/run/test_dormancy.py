@@ -325,11 +325,12 @@ def test_rejected_events_give_the_reason_and_are_recorded() -> None:
     thread = thread_that(sleep_until={"until": "1h"})
     for payload in (7, [1, 2], "what?", {"event": "no spaces"}, {"event": 5}, {"data": {"a": 1}}, {"id": "x"}):
         assert thread.update("wake", payload)["outcome"] == "malformed", payload
-    assert wake(thread, event="e", data={"a": "x" * DATA_BYTES}) == "malformed"
+    assert wake(thread, event="e", data={"a": "x" * (DATA_BYTES - len('{"a":""}') + 1)}) == "malformed"
     assert wake(thread, event="e", id="x" * 101) == "malformed"
     assert wake(thread, event="e", call=0) == "malformed"
     rejected = [event for event in thread.log if event.type == "signal_rejected"]
     assert len(rejected) == 10
+    assert wake(thread, event="e", data={"a": "x" * (DATA_BYTES - len('{"a":""}'))}) == "buffered"
     assert thread.state.status == "dormant"
     thread.cancel()
     assert wake(thread, event="e") == "too_late"

@@ -29,6 +29,7 @@ from holdfast.core.run.views.web_ui import current_details
 from holdfast.core.temporal.history_reader import read_events
 from holdfast.errors import EventsMissing
 from tests.support.examples import examples
+from tests.support.people import PEOPLE
 from tests.support.plays import SEEDS, play
 from tests.support.runs import NOW, Thread, agent_spec, calls, loaded_thread, says
 from tests.unit.core.temporal.test_history import RECORDED, recorded
@@ -75,6 +76,16 @@ def test_a_run_names_its_wait_and_its_next_action() -> None:
     )
     thread.wake()
     assert (doing(thread.state), following(thread.state)) == ("has completed", ())
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_blocked_run_names_the_signal_or_the_command_that_signs(signed: bool) -> None:
+    """The Web UI can sign nothing: where signatures are required, it names the command."""
+    policy = Policy(rules=(allow(),), approvers=PEOPLE, signatures="required" if signed else "optional")
+    thread = loaded_thread(agent_spec(policy=policy))
+    thread.refuse(LLM_REJECTED)
+    details = current_details(thread.state)
+    assert ("`holdfast retry t`" in details, "the signal `retry` with" in details) == (signed, not signed)
 
 
 def test_a_paused_or_blocked_run_names_its_next_action() -> None:

@@ -18,9 +18,8 @@ from holdfast.core.authority.policy import Policy
 from holdfast.core.budget.budget import Amounts, fits
 from holdfast.core.log.events import BudgetExtended
 from holdfast.core.run.inputs.messages import verify_sender
-from holdfast.core.run.rules.authority import Reaction, Rejection, policies_of, policy_of, refuse_extender, refuse_reuse
+from holdfast.core.run.rules.authority import Reaction, Rejection, policies_of, refuse_extender, refuse_reuse
 from holdfast.core.run.rules.budget import has_room
-from holdfast.core.run.state.features import EVERY_POLICY_ASKS
 from holdfast.core.run.state.state import RunState
 
 EXTENDED = "[The budget of this run was extended: {more}. Continue the task where you stopped; tools run again.]"
@@ -51,8 +50,6 @@ def _judge(state: RunState, extension: Extension, *, at: datetime) -> BudgetExte
     if state.spec is None:  # its policy has to authorize the sender
         return Rejection("busy", "the agent is being loaded: send it again in a moment")
     policies = policies_of(state)
-    if state.features < EVERY_POLICY_ASKS:
-        policies = (policy_of(state), *(state.origin.policies if state.account.is_allowance else ()))
     required = any(policy.signatures == "required" for policy in policies)
     if required and not extension.signature:
         why = "the policy requires signatures: sign the extension (--key), or send it through a gateway"

@@ -10,6 +10,7 @@ from holdfast.core.agents.agent import AgentSpec
 from holdfast.core.authority.policy import Approver, Escalation, Gateway, Policy, Requirement, Terms, allow, ask, deny
 from holdfast.core.authority.statements import AuthorityDelegation
 from holdfast.core.authority.votes import expires_after, on_expiry
+from holdfast.core.budget.budget import Budget
 from holdfast.core.lineage import Lineage
 from holdfast.core.log.events import ApprovalRequested, DecisionReceived
 from holdfast.core.run.state.features import EVERY_POLICY_ASKS
@@ -83,6 +84,16 @@ def check_audit(thread: Thread, name: str = "t") -> None:
     audit.take(thread.log)
     assert audit.fault is None, audit.fault
     thread.check_consistent()
+
+
+def test_a_sub_agents_budget_is_extended_by_people_of_every_policy() -> None:
+    """The policies above count as well, even if the budget is the sub-agent's own."""
+    lineage = Lineage(path=("p",), number=1, key="k", deepest=3)
+    own = agent_under(LAX, budget=Budget(steps=20))
+    thread = Thread(own, lineage=lineage, features=1, depth=1, policies=(FINANCE,))
+    thread.load(1)
+    assert thread.update("extend", {"by": "alice", "steps": 5})["outcome"] == "unsigned"
+    check_audit(thread)
 
 
 MADE = [

@@ -6,6 +6,7 @@ Messages, which re-open a closed thread, are in `messages`.
 import asyncio
 import getpass
 import socket
+from contextlib import suppress
 from datetime import timedelta
 from uuid import uuid4
 
@@ -20,7 +21,7 @@ from holdfast.core.authority.statements import REASON_CHARS, Once
 from holdfast.core.run.inputs.interventions import INTERVENTIONS, SIGNALS, UPDATES
 from holdfast.core.run.state.features import FEEDBACK, OWN_SUMMARIES
 from holdfast.encryption.signing_keys import signed, signed_once
-from holdfast.errors import NoWorker, QueryRefused, Refused, RunStuck
+from holdfast.errors import HoldfastError, NoWorker, QueryRefused, Refused, RunStuck
 
 LOADING_SECONDS = 0.05
 """Seconds between two attempts to send a run something that it cannot take before its agent is loaded."""
@@ -73,6 +74,8 @@ async def intervene(
     if sent.outcome == "unknown_update" and name == "retry":  # a run of an earlier release has only the signal
         sent = await send_signal(threads.runs, thread, name, payload)
         sent = UpdateResult("accepted", "the run resumes") if sent.outcome == SENT else sent
+    if sent.outcome == "too_late" and name == "decide":
+        return await decided_before(threads, thread, str(payload["request"])) or sent
     if sent.outcome == "too_late" and name in ("refine", "reclassify"):
         then = f"`{CLI.command('say', thread, 'MESSAGE')}` continues the thread"
         return UpdateResult(sent.outcome, f"{sent.explanation}; {then}")
@@ -194,6 +197,21 @@ def _counts_once(name: str, payload: JSON) -> bool:
     statement = INTERVENTIONS[name].statement
     plain = name == "compact" and "summary" not in payload
     return statement is not None and issubclass(statement, Once) and not plain
+
+
+async def decided_before(threads: Threads, thread: str, request: str) -> UpdateResult | None:
+    """Return how a request of a run that has ended was decided, so that a decision whose answer was lost can be sent
+    again; None if people did not decide it, or the log cannot be read.
+    """
+    decided = None
+    with suppress(HoldfastError):
+        async for event in threads.events(thread):
+            if event["type"] == "decision_received" and (event["request"], event["outcome"]) == (request, "accepted"):
+                decided = event
+    if decided is None:
+        return None
+    how = f"{decided['decision']} by {decided['by']}"
+    return UpdateResult("duplicate", f"request {request} was decided before: {how}; the run is over")
 
 
 def _completed(name: str, payload: JSON) -> JSON:

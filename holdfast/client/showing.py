@@ -83,7 +83,7 @@ def continuation(view: JSON, *, silent: bool, sealed: bool) -> JSON:
     """
     thread, status = view["thread"], view["status"]
     if origin := archive_origin(view):
-        return _continue(None, f"a reset of {origin} has set this log aside: no run continues it")
+        return _continue(None, f"a reset of {origin} abandoned this log: no run continues it")
     if status == UNAUTHENTICATED:
         return _continue(CLI.command("verify", thread), "it is not a run of this fleet: find out who has made it")
     if origin_of(thread):
@@ -109,6 +109,8 @@ def continuation(view: JSON, *, silent: bool, sealed: bool) -> JSON:
             return _continue(CLI.command("wake", thread), "it sleeps, and continues by itself when that comes")
         case _ if silent:
             return _continue(WORKER.command(), "it continues when a worker runs")
+        case _ if view.get("retrying"):
+            return _continue(None, "it continues when the call that is retried succeeds: see why it fails")
         case _:
             return _continue(None, "nothing to do: it continues by itself")
 

@@ -1,6 +1,7 @@
 """The state folder: its path and permissions. Closed to other users under any umask: 0700, its files 0600."""
 
 import os
+import pwd
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -30,13 +31,23 @@ _OURS = _MARKS | {
 _ENTER = 0o010
 
 
-def make_private(home: Path, *, report: Callable[[str], None], group: int | None = None) -> None:
-    """Create the state folder, or close an existing one and our files in it to other users.
+def _server_group(home: Path) -> int | None:
+    """Return the group of the account that runs PostgreSQL for root on this folder's data; None if there is none."""
+    data = home / "postgres"
+    if os.geteuid() != 0 or not data.is_dir() or (account := data.stat().st_uid) == 0:
+        return None
+    with suppress(KeyError):
+        return pwd.getpwuid(account).pw_gid
+    return None
+
+
+def make_private(home: Path, *, report: Callable[[str], None]) -> None:
+    """Create the state folder, or close an existing one and our files in it to other users. The group of the account
+    that runs PostgreSQL for root may still traverse the folder.
 
     Args:
         home: The state folder.
         report: Receives a line if the folder was open.
-        group: The group that may traverse the folder: that of the account that runs PostgreSQL for root.
 
     Raises:
         StackError: The folder belongs to another user, or is open and contains files that are not ours.
@@ -48,7 +59,7 @@ def make_private(home: Path, *, report: Callable[[str], None], group: int | None
         raise StackError(
             f"The state folder {home} belongs to user id {state.st_uid}. Set HOLDFAST_HOME to a folder that you own."
         )
-    allowed = 0o700 | (_ENTER if group is not None and state.st_gid == group else 0)
+    allowed = 0o700 | (_ENTER if state.st_gid == _server_group(home) else 0)
     if state.st_mode & 0o777 & ~allowed:
         names = {entry.name for entry in home.iterdir()}
         if names and not names & _MARKS and not any(home.glob(_DEMOS)):

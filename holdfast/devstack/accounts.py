@@ -40,14 +40,6 @@ def existing_for_server(folder: Path) -> int | None:
     return None
 
 
-def group_for_server(folder: Path) -> int | None:
-    """Return the group of the account that runs PostgreSQL for root on data `folder`; None if there is none yet."""
-    account = existing_for_server(folder)
-    with suppress(KeyError):
-        return None if account is None else pwd.getpwuid(account).pw_gid
-    return None
-
-
 def _find_or_create() -> int:
     """Return the id of `ACCOUNT`, creating it if needed, under a lock, because several stacks may start at once."""
     lock = os.open("/etc", os.O_RDONLY)

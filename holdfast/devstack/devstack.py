@@ -19,7 +19,6 @@ import psutil
 
 from holdfast.config.stack_file import Stack, read_stack, write_stack
 from holdfast.config.state_folder import make_private
-from holdfast.devstack.accounts import group_for_server
 from holdfast.devstack.locks import exclusively, lock, unlock
 from holdfast.devstack.ports import HOST, Ports
 from holdfast.devstack.postgres import Postgres
@@ -220,7 +219,7 @@ class DevStack:
 
     def _prepare_home(self) -> None:
         try:
-            make_private(self.home, report=self._report, group=group_for_server(self.home / "postgres"))
+            make_private(self.home, report=self._report)
             for name in ("stack.lock", "owner.lock", "users.lock"):
                 os.close(os.open(self.home / name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
         except OSError as error:

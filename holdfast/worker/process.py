@@ -152,6 +152,8 @@ def _say_ready(settings: Settings, catalog: Catalog) -> None:
         say(f"Node       {node.name}" + (f" ({settings.node_labels})" if settings.node_labels else ""))
     if is_root():
         say(f"Root       {ROOT_NOTICE}")
+    if settings.offers_example:
+        say("Example    no catalog is set; for your agents: --catalog agents:catalog, or `catalog` in holdfast.toml")
     say(f"Worker     task queue {settings.task_queue}; agents: {', '.join(map(_shown, catalog.agents.values()))}")
     say(f'Ready.     {CLI.command("start")} "…"    (Ctrl-C stops what this command started)')
 

@@ -119,7 +119,7 @@ def carry_out(
     for snippet in snippets(DOCS / page):
         if snippet.file:
             code = snippet.code
-            for old, new in (edits or {}).items():
+            for old, new in (edits or {}).items() if snippet.language == "python" else ():
                 assert old in code
                 code = code.replace(old, new)
             (terminals.folder / snippet.file).write_text(code, encoding="utf-8")

@@ -375,8 +375,8 @@ def test_a_run_from_start_to_result(shell: Shell, stack: Stack) -> None:
         ("transcript", "story 1", "--json"),
         ("log", "story 1", "--after", str(len(events) - 2)),
     )
-    assert (late.code, late.json["outcome"]) == (5, "too_late")
-    assert "too late" in late.err
+    assert (late.code, late.json["outcome"]) == (5, "duplicate")
+    assert "request 1 was decided before: approve by " in late.err
     assert (shown.json["status"], shown.json["result"]) == ("completed", "Published.")
     assert [each["role"] for each in messages.lines] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
     assert [f"{len(events) - 1}"] == [line.split()[0] for line in tail.out.splitlines()]

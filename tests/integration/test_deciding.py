@@ -96,7 +96,8 @@ async def test_two_approvers_sign(desk: Desk, rig: StartRig) -> None:
         assert (second.code, second.json["outcome"]) == (0, "accepted")
         assert (await run.result())["result"] == "done"
         late = await desk(*approve, "--by", "bob", "--key", "bob.key", "--json")
-        assert (late.code, late.json["outcome"]) == (5, "too_late")
+        assert (late.code, late.json["outcome"]) == (5, "duplicate")
+        assert "request 1 was decided before: approve by bob" in late.err
         log = await desk("log", run.id)
         assert "request 1: approve by bob (signed) → accepted" in log.out
         verified = await desk("verify", run.id, "--json")

@@ -67,6 +67,9 @@ def test_nobody_else_reads_what_the_stack_writes(tmp_path: Path, umask: int) -> 
             for name in files:
                 assert mode(Path(folder, name)) & 0o077 == 0, name
         assert {"stack.json", "stack.lock", "owner.lock", "temporal.db", "temporal.log", "web-ui.log"} <= seen
+        before, lines = mode(home), list[str]()
+        make_private(home, report=lines.append)  # as a worker without `--dev` does, also one that then fails
+        assert (mode(home), lines) == (before, []), "PostgreSQL still reaches its data"
     finally:
         servers.stop()
 

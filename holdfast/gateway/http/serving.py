@@ -32,7 +32,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise SettingsError(
             f"the gateway cannot listen on {host}:{port} ({error.strerror}). "
-            "Set HOLDFAST_GATEWAY_HOST and HOLDFAST_GATEWAY_PORT."
+            "Choose another with --port (and --host); the page of `holdfast worker --dev` has 8470."
         ) from None
 
 

@@ -108,7 +108,7 @@ class Federated:
     def _again(self, flow: Flow, problem: str) -> Response:
         """Show the form again; this sign-in has ended."""
         provider = self._openid.provider.name
-        response = page("sign_in.html", 403, next=flow.next, link="", problem=problem, provider=provider)
+        response = page("sign_in.html", 403, next=flow.next, link="", links=False, problem=problem, provider=provider)
         response.headers.append("Set-Cookie", self._set_cookie(""))
         return response
 

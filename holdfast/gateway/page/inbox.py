@@ -1,8 +1,8 @@
 """The open requests and the blocked runs of all threads, for everybody's inbox.
 
 1. One reading is shared by all who look, for `FRESH_SECONDS`, and what an older one has found is shown while the next
-   is under way. Nobody waits long for the first: the page says how many runs have not been read yet, and loads
-   them as they come.
+   is under way; if nobody has looked for `OLD_SECONDS`, the next one is waited for. Nobody waits long for the first:
+   the page says how many runs have not been read yet, and loads them as they come.
 2. Temporal's visibility store names the runs that wait, in one call. A run is asked when it appears there, when its row
    changes, and else once in `ROUNDS` readings: two changes within one reading can leave a row as it was.
 3. What is old is safe to decide on: each decision names the digest of what was shown, and the run compares it.
@@ -25,6 +25,9 @@ from holdfast.errors import HoldfastError
 
 FRESH_SECONDS = 5.0
 """How old a reading may be before the next one begins."""
+OLD_SECONDS = 20.0
+"""How old a reading may be before those who look wait a moment for the next one: a page that stays open looks every ten
+seconds."""
 FIRST_SECONDS = 2.0
 """How long the first who look wait for the first reading, on a page that shows it as it is then."""
 BRIEF_SECONDS = 0.3
@@ -85,7 +88,7 @@ class Inbox:
         self._decided: dict[tuple[str, str], float] = {}
 
     async def look(self, *, brief: bool = False) -> Reading:
-        """Return what is known; wait only for the first reading, and not long.
+        """Return what is known; wait only for the first reading, or if what is known is old, and not long.
 
         Args:
             brief: The page loads by itself what is missing.
@@ -93,10 +96,12 @@ class Inbox:
         Raises:
             HoldfastError: Nothing is known yet, because the first reading failed.
         """
-        if self._task is None and (self._read_at is None or time.monotonic() - self._read_at > FRESH_SECONDS):
+        age = float("inf") if self._read_at is None else time.monotonic() - self._read_at
+        if self._task is None and age > FRESH_SECONDS:
             self._task = asyncio.create_task(self._read())
             self._task.add_done_callback(self._done)
-        if self._read_at is None and self._task and not (brief and self._answers):
+        loads = brief and self._read_at is None and bool(self._answers)
+        if self._task and age > OLD_SECONDS and not loads:
             await asyncio.wait({self._task}, timeout=BRIEF_SECONDS if brief else FIRST_SECONDS)
         if self._waiting is None and self._failure:
             raise self._failure

@@ -63,6 +63,11 @@ class Sessions:
         """Digest of its id → session; the oldest first."""
         self._links: dict[str, tuple[Caller, float]] = {}
 
+    @property
+    def prints_links(self) -> bool:
+        """Whether a terminal prints one-time links, as `holdfast worker --dev` does: then nobody has a token."""
+        return self._on_link_used is not None
+
     def begin(self, caller: Caller) -> str:
         """Begin a session, and return its id, for the cookie."""
         own = [key for key, each in self._open.items() if each.caller.name == caller.name]

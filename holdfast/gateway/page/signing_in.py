@@ -31,7 +31,7 @@ class SigningIn:
         self._door.origin.check(request)
         link = request.query_params.get("link", "")
         next_path = own_path(request.query_params.get("next", ""))
-        return page("sign_in.html", next=next_path, link=link, problem="", provider=self._provider)
+        return self._form(next_path, link=link)
 
     async def sign_in(self, request: Request) -> Response:
         """Begin a session under a new id, and end the browser's earlier one.
@@ -50,10 +50,15 @@ class SigningIn:
         next_path = own_path(fields.get("next", [""])[-1])
         if caller is None:
             problem = "This link was used, or is too old." if link else "This token is unknown."
-            return page("sign_in.html", 401, next=next_path, link="", problem=problem, provider=self._provider)
+            return self._form(next_path, problem=problem)
         sessions.end(request.cookies.get(self._door.origin.cookie, ""))
         headers = {**HEADERS, "Set-Cookie": self._door.origin.set_cookie(sessions.begin(caller))}
         return RedirectResponse(next_path, 303, headers=headers)
+
+    def _form(self, next_path: str, *, link: str = "", problem: str = "") -> Response:
+        status, links = 401 if problem else 200, self._door.sessions.prints_links
+        given = {"next": next_path, "link": link, "links": links, "problem": problem, "provider": self._provider}
+        return page("sign_in.html", status, **given)
 
     async def sign_out(self, visit: Visit) -> Response:
         """End the session."""

@@ -6,7 +6,7 @@ Slack buttons lead here, too: `slack.py` identifies the user, and calls `Actions
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.client.interventions import cancel, intervene
+from holdfast.client.interventions import cancel, decided_before, intervene
 from holdfast.client.lifts import lift
 from holdfast.client.messages import say
 from holdfast.client.reading.runs import ENDED
@@ -115,7 +115,12 @@ class Actions:
         decision = read_decision({**body.payload(), "by": by, **own})
         if isinstance(decision, str):
             raise HTTPProblem(422, decision, outcome="malformed")
-        await self._check_open(thread)
+        try:
+            await self._check_open(thread)
+        except HTTPProblem:
+            if before := await decided_before(self._threads, thread, decision.request):
+                return _response(before, by=by)
+            raise
         pending = await self._threads.runs.query(thread, "pending_approvals")  # fails if no worker can judge it
         payload = decision.model_dump(mode="json", exclude_defaults=True) | {"via": f"gateway {by}"}
         # No signature for a request that is not open: the run rejects the decision with the reason.

@@ -135,3 +135,14 @@ async def test_an_unknown_inbox_is_not_an_empty_one(place: Place) -> None:
     place.unreachable = False
     await place.read(inbox)
     assert len((await inbox.look()).requests) == 200
+
+
+async def test_an_old_reading_is_not_shown_as_the_present(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If nobody has looked for a while, the first who looks waits a moment for the next reading; later ones do not."""
+    monkeypatch.setattr(inbox_module, "BRIEF_SECONDS", 3_600.0)
+    inbox = Inbox(cast(Threads, place))
+    await place.read(inbox)
+    for old, shown in ((3_600.0, 200), (-1.0, 201)):
+        monkeypatch.setattr(inbox_module, "OLD_SECONDS", old)
+        place.rows["new"] = RowVersion("r", "waiting_approval", 1, 1)
+        assert len((await inbox.look(brief=True)).requests) == shown

@@ -63,7 +63,8 @@ def block(name: str, value: Any) -> Block:
     shown = value if isinstance(value, str) else readable_json(value)
     parts = pieces(shown)
     hidden, lines = sum(each.written_out for each in parts), shown.count("\n") + 1
-    about = [f"{lines:,} lines, {len(shown):,} characters"] if lines > 1 or len(shown) > 200 else []
+    counted = "1 line" if lines == 1 else f"{lines:,} lines"
+    about = [f"{counted}, {len(shown):,} characters"] if lines > 1 or len(shown) > 200 else []
     about += [f"{hidden:,} invisible or controlling characters written out"] if hidden else []
     return Block(escape_invisible(name), parts or (Piece("(empty)", False),), "; ".join(about))
 

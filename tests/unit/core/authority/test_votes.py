@@ -279,6 +279,26 @@ def test_a_remembered_rule_satisfies_no_policy_that_does_not_judge_the_run() -> 
         assert bool(rule_for(thread.state, call, verdict)) == found
 
 
+def test_a_remembered_rule_needs_votes_that_asked_for_it() -> None:
+    """A vote for once, a delegate's, a denial and a vote on another call never count for it."""
+    thread = awaiting_approval(Policy(rules=(ask("pay"),), approvers=PEOPLE))
+    assert thread.decide("1", by="ann", remember=True) == "accepted"
+    state, call = thread.state, thread.state.calls.get(1).call
+    verdict = Verdict(verdict="ask", rule="pay", terms=Terms())
+    assert rule_for(state, call, verdict)
+    (rule,) = state.authority.rules
+    (vote,) = rule.votes
+    for other in (
+        replace(vote, said=vote.said.model_copy(update={"remember": False})),
+        replace(vote, said=vote.said.model_copy(update={"decision": "deny"})),
+        replace(vote, right="ben"),
+        replace(vote, seen=replace(vote.seen, tool="wire")),
+        replace(vote, seen=replace(vote.seen, call_digest="0" * 64)),
+    ):
+        rules = (replace(rule, votes=(other,)),)
+        assert rule_for(replace(state, authority=replace(state.authority, rules=rules)), call, verdict) is None
+
+
 def test_a_delegate_cannot_remember_a_decision() -> None:
     """A delegation is temporary, so a decision made with it applies once."""
     thread = awaiting_approval(Policy(rules=(ask("pay", terms=Terms(by=("ann",))),), approvers=PEOPLE))

@@ -233,6 +233,12 @@ def test_a_thread_says_by_which_command_it_continues(status: str, silent: bool, 
     assert advice["command"] == command if command is None else command in advice["command"]
 
 
+def test_a_thread_that_retries_a_call_points_to_the_reason() -> None:
+    """Perhaps only a person can help, such as with a worker that has the tool."""
+    view = {"thread": "t", "status": "running", "retrying": [{"activity": "call_tool", "attempt": 4}]}
+    assert "see why it fails" in continuation(view, silent=False, sealed=True)["why"]
+
+
 def test_a_thread_that_cannot_be_continued_gives_the_reason() -> None:
     """A thread needs the fleet key, and an archived branch is never continued."""
     keyless = continuation({"thread": "t", "status": "completed"}, silent=False, sealed=False)

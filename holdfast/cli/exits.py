@@ -29,7 +29,7 @@ _CODES = {
     "ThreadForgotten": NOT_FOUND,
     **dict.fromkeys(("HistoryFileNotFound", "ItemNotFound", "ArtifactNotFound", "ScheduleNotFound"), NOT_FOUND),
     **dict.fromkeys(("FileUnreadable",), NOT_FOUND),
-    **dict.fromkeys(("ServerUnreachable", "StackError", "RecordUnavailable"), UNREACHABLE),
+    **dict.fromkeys(("ServerUnreachable", "StackError", "RecordUnavailable", "QueryRefused"), UNREACHABLE),
     **dict.fromkeys(("Refused", "ItemRefused"), REFUSED),
 }
 """By the name of the error's class or of a superclass. By name, because not every verb imports all of these classes."""

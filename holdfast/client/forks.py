@@ -42,9 +42,6 @@ _WITH_REPLY = ("tool_call_requested", "verdict_given", "preview_requested", "app
 LONGEST_LLM = 200
 """Maximum length of an LLM's name, in characters."""
 
-_BEFORE_AGENT = 200
-"""Maximum number of events between the start of a run and the loading of its agent: messages may arrive in between."""
-
 JSON = dict[str, Any]
 
 
@@ -138,8 +135,8 @@ async def fork(
         raise PositionInvalid(
             f"thread {thread!r} was moved to another place, and continues there: name the event to fork it at with --at"
         )
-    loaded, awaited = await _agent_at(threads, point)
-    if keeps_policy and agent is not None and not loaded:
+    past = await _past_of(threads, point)
+    if keeps_policy and agent is not None and not past.loaded:
         raise PositionInvalid(
             f"thread {thread!r} has no agent at event {point.position}, whose policy would judge the fork: "
             "fork it at a later event, or without another agent"
@@ -148,7 +145,7 @@ async def fork(
         task=message,
         by=by,
         by_proven=by_proven,
-        agent=agent or awaited,
+        agent=agent or past.awaited,
         workspace=workspace,
         idle_limit=idle_limit,
         fork=point,
@@ -157,7 +154,7 @@ async def fork(
         keeps_policy=keeps_policy and agent is not None,
         brought=workspace is None and await _was_imported(threads, point),
         context=values,
-        features=level_of_start(others=FORKS, context=values),
+        features=level_of_start(others=max(FORKS, past.level), context=values),
     )
     if found := await _existing(threads, name, run_input, agent):
         return found
@@ -219,18 +216,30 @@ async def _was_imported(threads: Threads, point: ForkPoint) -> bool:
     return await may_be_imported(threads.reader, point.thread)
 
 
-async def _agent_at(threads: Threads, point: ForkPoint) -> tuple[bool, str | None]:
-    """Return whether a worker had loaded the agent by then, and if not, the requested agent."""
-    loaded, asked = True, None
-    stop = point.position + 1
-    async for event in _events(threads, point.thread, max(0, stop - _BEFORE_AGENT), stop):
-        if event["position"] >= stop:
+class _Past(NamedTuple):
+    """What the start of a fork depends on, at the event that it begins after."""
+
+    loaded: bool
+    """Whether a worker had loaded the agent."""
+    awaited: str | None
+    """If not, the agent that was asked for."""
+    level: int
+    """The highest feature level of the thread's runs. A worker of an older release would not read all of the events, so
+    the fork needs one that has this level."""
+
+
+async def _past_of(threads: Threads, point: ForkPoint) -> _Past:
+    """Read what precedes a fork."""
+    loaded, awaited, level = True, None, 0
+    async for event in _events(threads, point.thread, 0, point.position + 1):
+        if event["position"] > point.position:
             break
+        level = max(level, event.get("features") or 0)
         if event["type"] == "run_started":
-            loaded, asked = False, event.get("agent")
+            loaded, awaited = False, event.get("agent")
         if event["type"] == "agent_loaded":
-            loaded, asked = True, None
-    return loaded, asked
+            loaded, awaited = True, None
+    return _Past(loaded, awaited, level)
 
 
 async def _events(threads: Threads, thread: str, start: int, stop: int | None = None) -> AsyncIterator[JSON]:

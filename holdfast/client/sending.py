@@ -57,6 +57,10 @@ UPDATE_UNAVAILABLE = frozenset(
 """Errors with which the server rejects an update (too many, disabled, no answer) but still accepts a signal."""
 
 
+_NO_HANDLER = "expected but not found"
+"""Part of the SDK's words about an update that a workflow does not have. Its signal would be dropped."""
+
+
 @dataclass(frozen=True)
 class UpdateResult:
     """The result of an intervention: an outcome of `holdfast.core.run.rules.authority`, `unknown_update`, `sent` or
@@ -119,6 +123,8 @@ async def send_update(
             return UpdateResult(outcome=refused["outcome"], explanation=refused["explanation"])
         if ended := await _fetch_ended_status(runs, thread):
             return UpdateResult("too_late", f"the run is {ended}")
+        if isinstance(error, WorkflowUpdateFailedError) and _NO_HANDLER in str(error.cause):
+            return UpdateResult("unknown_update", f"the worker that has the run is of a release without `{update}`")
         if isinstance(error, RPCError) and error.status not in UPDATE_UNAVAILABLE:
             raise runs.translate_error(error, thread) from error
         if "paused" in getattr(error, "message", ""):

@@ -167,7 +167,7 @@ async def _fork(
         workspace=workspace,
         fork=ForkPoint(thread=original, position=point.position, head=point.head),
         imported=point,
-        features=MOVES,
+        features=max(MOVES, content.state.features),
     )
     with suppress(ThreadNotFound):
         execution = await threads.reader.find(name, loops=True)

@@ -14,11 +14,13 @@ from holdfast.audit.evidence.verify import verify
 from holdfast.client.forks import Forked, fork
 from holdfast.client.interventions import intervene
 from holdfast.client.messages import say as send
+from holdfast.client.reading.histories import converter_for, runs_back
 from holdfast.client.restarts import restart
 from holdfast.client.start_options import StartOptions
 from holdfast.client.threads import Threads
 from holdfast.client.trees import read_tree
 from holdfast.core.log.events import VerdictGiven
+from holdfast.core.run.state.features import FEATURES
 from holdfast.core.run.views.diff import compare
 from holdfast.errors import PositionInvalid, TaskInvalid, ThreadExists
 from holdfast.testing import Conversation, Reply, call, say, together
@@ -112,6 +114,12 @@ async def test_a_fork_begins_with_the_same_bytes_and_has_no_effect(rig: StartRig
         assert effects == MADE
         before, after = await lines_of(started, thread), await lines_of(started, done.thread)
         assert before[: at + 1] == after[: at + 1]
+        recorded = await anext(
+            runs_back(threads.runs, done.thread, done.run_id, by=converter_for(started.client, done.thread))
+        )
+        assert recorded.run_input.features == FEATURES, (
+            "no older worker begins it, which could not read all of the events"
+        )
         assert started.llm.requests[1].body == started.llm.requests[prompts].body
         assert (state["fork"]["thread"], state["fork"]["effects_ask"]) == (thread, True)
         assert "forked" in state["pending"][0]["why"]

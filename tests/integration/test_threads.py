@@ -14,10 +14,12 @@ from uuid import uuid4
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from psycopg_pool import AsyncConnectionPool
+from temporalio import workflow
 from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest, RegisterNamespaceRequest
 from temporalio.client import Client
+from temporalio.worker import Worker
 
 from holdfast import Agent, Catalog, Limits, Policy, allow, tool
 from holdfast.audit.evidence.verify import verify
@@ -29,6 +31,7 @@ from holdfast.client.messages import say
 from holdfast.client.prune import list_prunable
 from holdfast.client.reading.record import OpenRecord
 from holdfast.client.reading.runs import Runs
+from holdfast.client.sending import send_update
 from holdfast.client.showing import show_thread
 from holdfast.client.start_options import StartOptions, issued
 from holdfast.client.threads import Threads
@@ -350,6 +353,32 @@ async def test_a_message_is_sent_to_the_open_run_or_reopens_the_thread(
         ]
         with pytest.raises(ThreadNotFound):
             await say(threads, "nobody-knows", "hello")
+
+
+@workflow.defn(name=WORKFLOW, sandboxed=False)
+class Older:
+    """An agent run of a release that has none of the later updates."""
+
+    @workflow.run
+    async def run(self, given: RunInput) -> None:
+        """Wait for ever."""
+        await workflow.wait_condition(lambda: False)
+
+
+async def test_what_the_runs_worker_cannot_receive_is_not_called_sent(client: Client) -> None:
+    """An older worker has no such update: its signal would be delivered, and dropped."""
+    queue = fresh()
+    async with running(Worker(client, task_queue=queue, workflows=[Older]), within=LEAVE):
+        run = await client.start_workflow(WORKFLOW, RunInput(task="wait"), id=queue, task_queue=queue)
+        payload = {"policy": "0" * 64, "by": "alice"}
+        sent = await send_update(
+            Threads(client, answer_within=PATIENCE), run.id, "adopt_policy", payload, signal="adopt_policy"
+        )
+        history = await run.fetch_history()
+        await run.terminate()
+    assert (sent.outcome, sent.counts) == ("unknown_update", False)
+    assert "of a release without `adopt_policy`" in sent.explanation
+    assert not [each for each in history.events if each.HasField("workflow_execution_signaled_event_attributes")]
 
 
 async def test_a_message_sent_without_a_worker_arrives_once(rig: StartRig, pool: AsyncConnectionPool) -> None:

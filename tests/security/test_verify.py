@@ -34,6 +34,7 @@ from holdfast.core.log.events import (
 from holdfast.core.log.stored_lines import read_lines, run_events
 from holdfast.core.mac.seals import FleetKeys
 from holdfast.core.run.contracts.runs import WORKFLOW
+from holdfast.core.run.state import features
 from holdfast.core.stores import aside_id, origin_of
 from holdfast.encryption.fleet_keys import stack_seals
 from holdfast.errors import ThreadIdInvalid
@@ -318,6 +319,19 @@ async def test_a_truncated_log_is_detected_by_the_ledger(
         gone = await desk.verify(forgotten=True)
         assert (gone.ok, gone.where) == (False, "ledger")
         assert "the log has its result, but the ledger does not have the effect" in gone.reason
+
+
+async def test_a_run_of_a_newer_release_is_not_called_altered(
+    rig: StartRig, pool: AsyncConnectionPool, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older release cannot read it, proves nothing, and says who can."""
+    async with rig(catalog(), SCRIPT) as r:
+        desk = await paid(r, pool, stack)
+        assert (await desk.verify(trusted=KNOWN)).verdict == "proven"
+        monkeypatch.setattr(features, "FEATURES", 1)
+        report = await desk.verify(trusted=KNOWN)
+        assert (report.verdict, [each.what for each in report.unchecked]) == ("not_proven", ["history"])
+        assert "upgrade it here" in report.unchecked[0].why
 
 
 async def test_history_record_ledger_and_artifacts_are_compared(

@@ -16,7 +16,7 @@ from holdfast.core.run.state.origin import Loss
 from holdfast.core.run.state.state import RunState
 from holdfast.core.temporal.history import READING
 from holdfast.core.transcript.transcript import TranscriptBase
-from holdfast.errors import EventUnreadable, HistoryUnreadable, RecordUnavailable, RecordUnreadable
+from holdfast.errors import EventUnreadable, FeaturesUnknown, HistoryUnreadable, RecordUnavailable, RecordUnreadable
 
 _POSITION = re.compile(r"event (\d+) of thread")
 
@@ -53,6 +53,8 @@ class Log:
     """For the record: whether it was read and has no events."""
     sealed: bool = False
     """For the histories: whether their MACs were checked."""
+    newer: str = ""
+    """For the histories: why only a newer release can read them; empty if this one can."""
     unchecked: list[Unchecked] = field(default_factory=list)
 
     def leave_out(self, lost: Loss) -> None:
@@ -93,6 +95,9 @@ async def from_histories(threads: Threads, thread: str) -> Log:
         try:
             _add_run(log, run)
         except HistoryUnreadable as error:
+            if isinstance(error.__cause__, FeaturesUnknown):
+                log.newer = str(error.__cause__)
+                return log
             last = max(log.digests, default=-1) + 1
             reason = f"the history of run {run.run_id} cannot be read: {error}"
             log.fault = log.fault or Finding("history", reason, last)

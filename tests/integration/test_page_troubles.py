@@ -38,7 +38,7 @@ async def inbox_with(page: Page, url: str, words: str) -> None:
 @pytest.mark.extended
 async def test_a_person_frees_a_blocked_run(rig: StartRig, tmp_path: Path) -> None:
     """A blocked run is in the inbox with its cause. A person opens it and retries; if the cause is not fixed, it is
-    blocked again, and the page says so.
+    blocked again, and the page says so. Its times stay true while it is open.
     """
     folder = Path(PICTURES) if PICTURES else tmp_path
     replies = iter([fail(400, "no such model"), fail(401, "the key is <b>wrong</b>\u202e")])
@@ -51,6 +51,9 @@ async def test_a_person_frees_a_blocked_run(rig: StartRig, tmp_path: Path) -> No
         await page.get_by_role("link", name="blocked/1").click()
         await expect(page.locator("#head")).to_contain_text("no such model")
         await look_at(page, "run-blocked", folder)
+        shown = page.locator("time").first  # on a page that stays open, its words follow the clock
+        await shown.evaluate("time => { time.dateTime = new Date(Date.now() - (3 * 60 + 20) * 60_000).toISOString() }")
+        await expect(shown).to_have_text("3h 20m ago", timeout=PATIENCE * 1_000)
         await page.get_by_role("button", name="Retry").click()
         await status_of(run, "blocked")
         await expect(page.locator("#head")).to_contain_text("the key is <b>wrong</b>", timeout=PATIENCE * 1_000)

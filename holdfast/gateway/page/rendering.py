@@ -1,6 +1,7 @@
 """Renders templates, and serves the files that they load: style sheet and script, from this package alone."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +21,7 @@ FILES: Mapping[str, str] = {
     "sign.js": "text/javascript; charset=utf-8",
     "live.js": "text/javascript; charset=utf-8",
     "select.js": "text/javascript; charset=utf-8",
+    "times.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 """Files → their media types. Nothing else of the folder is served."""
@@ -39,6 +41,7 @@ def templates() -> Environment:
     environment.filters["visible"] = escape_invisible
     environment.globals["static"] = static_path
     environment.globals["path"] = path_of
+    environment.globals["server_time"] = lambda: datetime.now(UTC).isoformat()
     return environment
 
 

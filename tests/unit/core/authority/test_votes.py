@@ -289,13 +289,13 @@ def test_a_remembered_rule_needs_votes_that_asked_for_it() -> None:
     (rule,) = state.authority.rules
     (vote,) = rule.votes
     for other in (
-        replace(vote, said=vote.said.model_copy(update={"remember": False})),
-        replace(vote, said=vote.said.model_copy(update={"decision": "deny"})),
-        replace(vote, right="ben"),
-        replace(vote, seen=replace(vote.seen, tool="wire")),
-        replace(vote, seen=replace(vote.seen, call_digest="0" * 64)),
+        {"said": vote.said.model_copy(update={"remember": False})},
+        {"said": vote.said.model_copy(update={"decision": "deny"})},
+        {"right": "ben"},
+        {"seen": vote.seen.model_copy(update={"tool": "wire"})},
+        {"seen": vote.seen.model_copy(update={"call_digest": "0" * 64})},
     ):
-        rules = (replace(rule, votes=(other,)),)
+        rules = (rule.model_copy(update={"votes": (vote.model_copy(update=other),)}),)
         assert rule_for(replace(state, authority=replace(state.authority, rules=rules)), call, verdict) is None
 
 

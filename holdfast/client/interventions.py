@@ -75,7 +75,7 @@ async def intervene(
         sent = await send_signal(threads.runs, thread, name, payload)
         sent = UpdateResult("accepted", "the run resumes") if sent.outcome == SENT else sent
     if sent.outcome == "too_late" and name == "decide":
-        return await decided_before(threads, thread, str(payload["request"])) or sent
+        return await decided_before(threads, thread, str(payload.get("request", ""))) or sent
     if sent.outcome == "too_late" and name in ("refine", "reclassify"):
         then = f"`{CLI.command('say', thread, 'MESSAGE')}` continues the thread"
         return UpdateResult(sent.outcome, f"{sent.explanation}; {then}")

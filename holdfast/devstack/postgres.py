@@ -21,6 +21,7 @@ import psutil
 
 from holdfast.config.programs import setup_command
 from holdfast.config.running_stacks import option
+from holdfast.config.state_folder import server_account
 from holdfast.devstack import accounts, processes
 from holdfast.devstack.processes import Report
 from holdfast.errors import StackError
@@ -42,7 +43,7 @@ class Postgres:
 
     def find(self, hint: int | None = None) -> psutil.Process | None:
         """Return the running postmaster of this folder, if any; `hint` is its recorded process id."""
-        account = accounts.existing_for_server(self._folder)
+        account = server_account(self._folder)
         return processes.find("postgres", str(self._folder), hint=hint, account=account)
 
     def ensure(self, *, hint: int | None, deadline: float, cancelled: threading.Event) -> tuple[int, str]:

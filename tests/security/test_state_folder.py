@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.config.state_folder import make_private, write_private
 from holdfast.core.tools.decorator import ToolContext
+from holdfast.devstack.accounts import admit, for_server
 from holdfast.devstack.devstack import DevStack
 from holdfast.devstack.ports import Ports, any_free
 from holdfast.encryption.fleet_keys import ensure_key
@@ -97,6 +98,19 @@ def test_an_open_state_folder_is_closed(tmp_path: Path) -> None:
     assert mode(outside) == 0o644  # a link leads to no other file
     make_private(home, report=lines.append)
     assert len(lines) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="PostgreSQL runs under another account for root alone")
+def test_a_start_beside_the_first_one_does_not_close_the_way_to_data_that_are_being_made(tmp_path: Path) -> None:
+    """Two workers may begin in one folder; the second comes before the first has its database."""
+    home = tmp_path / "state"
+    lines: list[str] = []
+    make_private(home, report=lines.append)
+    account = for_server(home / "postgres")
+    assert account is not None
+    admit(home, account)
+    make_private(home, report=lines.append)
+    assert (mode(home), lines) == (0o710, [])
 
 
 def test_a_folder_with_other_files_is_rejected_and_not_closed(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ class Log:
     """For the record: whether it was read and has no events."""
     sealed: bool = False
     """For the histories: whether their MACs were checked."""
-    newer: str = ""
-    """For the histories: why only a newer release can read them; empty if this one can."""
+    newer: bool = False
+    """For the histories: whether only a newer release can read a run, by its sealed feature level."""
     unchecked: list[Unchecked] = field(default_factory=list)
 
     def leave_out(self, lost: Loss) -> None:
@@ -95,8 +95,9 @@ async def from_histories(threads: Threads, thread: str) -> Log:
         try:
             _add_run(log, run)
         except HistoryUnreadable as error:
-            if isinstance(error.__cause__, FeaturesUnknown):
-                log.newer = str(error.__cause__)
+            if log.sealed and isinstance(error.__cause__, FeaturesUnknown):
+                log.newer = True
+                log.unchecked.append(Unchecked("history", str(error.__cause__)))
                 return log
             last = max(log.digests, default=-1) + 1
             reason = f"the history of run {run.run_id} cannot be read: {error}"

@@ -123,7 +123,7 @@ async def verify(
             raise
         return conclude(thread, 0, ("record",), gone.faults, gone.unchecked)
     if history.newer:
-        return conclude(thread, 0, (), [], [Unchecked("history", history.newer)])
+        return conclude(thread, 0, (), [history.fault] if history.fault else [], history.unchecked)
     record = await from_record(threads, thread)
     unchecked += [*history.unchecked, *record.unchecked]
     if record.empty and not history.sealed:  # only histories with checked MACs show how much was written to it

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread id, as `list` shows it.")]
 Request = Annotated[str, typer.Argument(metavar="REQUEST", help="The request's number, as `pending` shows it.")]
 By = Annotated[str | None, typer.Option(metavar="NAME", help="Who you are. [default: HOLDFAST_BY, or your login name]")]
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="The reason, for the log.")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="The reason, for the log; the agent reads that of a denial.")]
 Key = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Sign with this private key (`keygen`). [default: HOLDFAST_KEY]")
 ]

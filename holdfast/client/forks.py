@@ -234,7 +234,8 @@ async def _past_of(threads: Threads, point: ForkPoint) -> _Past:
     async for event in _events(threads, point.thread, 0, point.position + 1):
         if event["position"] > point.position:
             break
-        level = max(level, event.get("features") or 0)
+        if isinstance(features := event.get("features"), int):
+            level = max(level, features)
         if event["type"] == "run_started":
             loaded, awaited = False, event.get("agent")
         if event["type"] == "agent_loaded":

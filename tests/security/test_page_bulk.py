@@ -55,7 +55,7 @@ def item(shown: JSON, **changed: str) -> str:
 async def send(
     site: PageSite, kind: str, items: Sequence[str], *, step: str = "decide", decision: str = "approve", **more: str
 ) -> tuple[int, str]:
-    """Send a form of several requests; return the status and the text of the answer, without the time of the server."""
+    """Send a form of several requests; return the status and the text of the answer, without the server's time."""
     path = path_of("bulk", kind)
     session = site.sessions.find(site.http.cookies[Origin(site.url).cookie])
     assert session is not None

@@ -264,7 +264,7 @@ def test_a_named_server_is_the_users_choice(stack: Stack, tmp_path: Path) -> Non
 
 def test_a_second_gateway_at_one_port_does_not_start() -> None:
     """The error names the address and the settings; the first gateway's callers are not split between two."""
-    with listen("127.0.0.1", 0) as first, pytest.raises(SettingsError, match="Choose another with --port"):
+    with listen("127.0.0.1", 0) as first, pytest.raises(SettingsError, match="Choose another port with --port"):
         listen("127.0.0.1", first.getsockname()[1])
 
 

@@ -32,7 +32,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise SettingsError(
             f"the gateway cannot listen on {host}:{port} ({error.strerror}). "
-            "Choose another with --port (and --host); the page of `holdfast worker --dev` has 8470."
+            "Choose another port with --port, or another address with --host; `holdfast worker --dev` takes port 8470."
         ) from None
 
 
